@@ -1,0 +1,62 @@
+# gpubus: `make` prints this list.
+SHELL := /bin/bash
+VENV  ?= .venv
+PY    := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt bench generate clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+# --- installing -------------------------------------------------------------------------------------------------
+define NEED_PYTHON
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo 'gpubus needs Python >= 3.11 as python3'; exit 1; }
+endef
+define NEED_GO
+v=$$(go env GOVERSION 2>/dev/null | sed -E 's/^go1\.([0-9]+).*/\1/'); [ "$${v:-0}" -ge 26 ] || { echo 'make test builds a real Kubernetes control plane and Jaeger: it needs Go >= 1.26 on PATH (make check does not)'; exit 1; }
+endef
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@$(NEED_PYTHON)
+	@python3 -m venv $(VENV)
+	@echo "installing gpubus into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[local]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "installing the test tools into $(VENV)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt $$($(PY) -c 'import tomllib; print(*[f"\"{d}\"".replace("\"","") for d in tomllib.load(open("pyproject.toml","rb"))["dependency-groups"]["dev"]])' | sed 's/>=[^ ]*//g')
+	@touch $@
+
+# --- using ------------------------------------------------------------------------------------------------------
+demo: $(VENV)/.run ## run the whole line on this machine: NATS, simulated nodes, a mixed workload, an audit
+	@$(VENV)/bin/gpubus demo
+
+# --- checking ---------------------------------------------------------------------------------------------------
+check: $(VENV)/.dev ## lint, types, layering, unit tests: under a minute
+	@$(VENV)/bin/ruff check --quiet . && $(VENV)/bin/ruff format --quiet --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo
+	@$(PYTEST) -q -n 2 tests/unit
+
+test: $(VENV)/.dev ## everything, on real servers: about 40 minutes the first time (Go builds), 15 after
+	@$(NEED_GO)
+	@$(MAKE) --no-print-directory check
+	@tests/cluster/build.sh
+	@$(VENV)/bin/coverage erase
+	@$(VENV)/bin/coverage run -m pytest tests
+	@$(VENV)/bin/coverage report
+
+bench: $(VENV)/.dev ## the measured tables of the README, each with the floor of the same run
+	@$(PY) -m bench
+
+fmt: $(VENV)/.dev ## format and fix
+	@$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
+
+generate: $(VENV)/.run ## write the schemas, the AsyncAPI document and the tables in the docs again
+	@$(PY) -m contracts.schema
+
+clean: ## remove what was built here
+	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -1,0 +1,1 @@
+"""The only code that knows NATS: hardened client, streams, ledger, leases, process runtime."""

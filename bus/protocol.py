@@ -1,0 +1,178 @@
+"""The port: what services need of a bus, whoever carries it.
+
+Two implementations pass one suite: `bus.client` over a real nats-server, `bus.memory` in one process for simulation.
+Errors are drawn here, split by who is at fault:
+
+    BusError
+    ├── BusUnavailable    the world's: not connected, timed out, no responder. The outcome is unknown; retry is for it
+    ├── SequenceConflict  the compare-and-set lost: somebody wrote the subject first. Fold what you have not seen
+    ├── StreamFull        a limit of the stream refused the message; nothing was stored
+    ├── PayloadTooLarge   ours: payload and headers exceed what the server or stream takes
+    └── StreamMismatch    an operator's: a stream exists with a configuration that breaks a promise
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+Headers = Mapping[str, str]
+NO_HEADERS: Headers = {}
+
+MALFORMED = "Gpubus-Malformed"
+"""Header set by the client on a message that could not be parsed as sent (subject, header or status bytes)."""
+
+
+class BusError(Exception):
+    """Anything the bus could not do."""
+
+
+class BusUnavailable(BusError):  # noqa: N818 - named by what is the case, as the drawing above
+    """Not connected, timed out or nobody there. Whether it took effect is unknown."""
+
+
+class SequenceConflict(BusError):  # noqa: N818
+    """Another write came first; `last` is the subject's present sequence where the server told it."""
+
+    def __init__(self, subject: str, expected: int, last: int | None) -> None:
+        super().__init__(
+            f"{subject}: expected last sequence {expected}, found {last if last is not None else 'another'}"
+        )
+        self.subject = subject
+        self.expected = expected
+        self.last = last
+
+
+class StreamFull(BusError):  # noqa: N818
+    """A byte or message limit refused the message."""
+
+
+class PayloadTooLarge(BusError):  # noqa: N818
+    """Payload plus headers are larger than allowed."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"message of {size} bytes (payload and headers), the limit is {limit}")
+        self.size = size
+        self.limit = limit
+
+
+class StreamMismatch(BusError):  # noqa: N818
+    """A stream's configuration differs from what the code declares."""
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it came: from a stream (with its sequence) or from core NATS (sequence 0)."""
+
+    subject: str
+    data: bytes
+    headers: Headers = {}
+    sequence: int = 0
+    stored_at: float = 0.0
+    """Server wall clock in seconds, for people; 0 for core messages."""
+
+    @property
+    def malformed(self) -> str:
+        """What was wrong with the frame, or an empty string."""
+        return self.headers.get(MALFORMED, "")
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A publish acknowledgement."""
+
+    sequence: int
+    duplicate: bool = False
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader yields: one or more messages in order; `caught_up` when nothing newer was stored behind them.
+
+    The first batch of a reader at the end of a stream is empty and caught up, so that a start-up can know it is done.
+    """
+
+    messages: tuple[Received, ...]
+    caught_up: bool
+
+
+Handler = Callable[[Received], Awaitable[None]]
+Responder = Callable[[Received], Awaitable[bytes]]
+
+
+class Bus(Protocol):
+    """What services use. All names are literal subjects; wildcards only where a pattern is asked for."""
+
+    @property
+    def connected(self) -> bool:
+        """True while the last round trip to the server succeeded."""
+        ...
+
+    async def publish(self, subject: str, data: bytes, *, headers: Headers = NO_HEADERS) -> None:
+        """Core publish: may be lost. Raises BusUnavailable at once when not connected."""
+        ...
+
+    async def store(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        headers: Headers = NO_HEADERS,
+        message_id: str | None = None,
+        expected_last: int | None = None,
+        stream: str | None = None,
+        timeout_s: float = 2.0,
+    ) -> Stored:
+        """JetStream publish: returns when the server has stored (and with `sync_interval: always`, synced) it.
+
+        `expected_last`: compare-and-set on this literal subject's last sequence (0 = none yet).
+        `message_id`: dedup within the stream's window; also the safe way to repeat after an unknown outcome.
+        One try, no retry inside. Raises BusUnavailable, SequenceConflict, StreamFull, PayloadTooLarge.
+        """
+        ...
+
+    async def request(
+        self, subject: str, data: bytes, *, headers: Headers = NO_HEADERS, timeout_s: float = 2.0
+    ) -> Received:
+        """Ask and wait for one reply. Raises BusUnavailable (timeout or no responder)."""
+        ...
+
+    def subscribe(self, pattern: str, handler: Handler, *, queue: str = "") -> AbstractAsyncContextManager[None]:
+        """Call `handler` for each core message while the context is open.
+
+        A handler that raises is logged and counted; it never stops the subscription.
+        """
+        ...
+
+    def respond(self, pattern: str, responder: Responder, *, queue: str = "") -> AbstractAsyncContextManager[None]:
+        """Answer requests while the context is open; replies may come long after (they do not block each other)."""
+        ...
+
+    def read(
+        self, stream: str, *, subject: str = ">", from_sequence: int = 1, batch: int = 500
+    ) -> AsyncIterator[Batch]:
+        """Every stored message from `from_sequence` on, in order, without gaps, for ever, over reconnects.
+
+        A message that the stream no longer holds (aged out, replaced by a newer one of its subject) is skipped.
+        Stop by leaving the iteration (`aclose()`).
+        """
+        ...
+
+    async def last(self, stream: str, subject: str) -> Received | None:
+        """The last stored message of a literal subject, read from the leader; None if there is none."""
+        ...
+
+    async def last_sequence(self, stream: str) -> int:
+        """The sequence of the last message of the stream, 0 when empty."""
+        ...
+
+    async def first_sequence(self, stream: str) -> int:
+        """The sequence of the oldest message kept (last + 1 when empty)."""
+        ...
+
+    async def ensure_streams(self, *, replicas: int = 1, create: bool = True) -> None:
+        """Create what is missing of `contracts.subjects.STREAMS`, read all back and compare.
+
+        Raises StreamMismatch naming stream, field, wanted and found.
+        """
+        ...

@@ -1,0 +1,167 @@
+"""Request/reply: submit, what-if, explain and the views that the command line prints.
+
+An answer to a submit is a promise: `accepted` with a uid is sent after the record is committed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from contracts.decisions import Placement, Rationale
+from contracts.inventory import Card
+from contracts.messages import Message, Value
+from contracts.outcomes import Reason, Refusal
+from contracts.requests import GpuAsk
+from contracts.units import (
+    Count,
+    CpuMilli,
+    MemoryMib,
+    RequestName,
+    RequestUid,
+    Sequence,
+    ShortText,
+    UsedMilli,
+)
+
+
+class SubmitReply(Message, frozen=True, kw_only=True, tag="answer.submit.v1"):
+    """Accepted with its uid after the commit, or refused with every field that is wrong."""
+
+    accepted: bool
+    uid: RequestUid = RequestUid("")
+    ledger_sequence: Sequence = 0
+    duplicate: bool = False
+    """The same request was accepted before; the uid is that of the first."""
+    refusals: tuple[Refusal, ...] = ()
+
+
+class AskExplain(Message, frozen=True, kw_only=True, tag="ask.explain.v1"):
+    """Why is this request where it is, or why is it nowhere? By name, in the namespace of the subject."""
+
+    name: RequestName
+
+
+class NodeVerdict(Value, frozen=True, kw_only=True):
+    """One node as the decision sees it: feasible with a score, or the first reason against it."""
+
+    node: str
+    score: int | None = None
+    scores: dict[str, int] = {}
+    """Per scoring rule, weighted."""
+    reason: Reason | None = None
+
+
+class Nearest(Value, frozen=True, kw_only=True):
+    """The smallest change that would make it fit, and where."""
+
+    text: ShortText
+    node: str = ""
+    card: str = ""
+    missing: Count = 0
+    unit: str = ""
+
+
+class Explanation(Message, frozen=True, kw_only=True, tag="answer.explain.v1"):
+    """The whole answer to `explain` and `what-if`."""
+
+    known: bool
+    namespace: str = ""
+    name: str = ""
+    uid: RequestUid = RequestUid("")
+    phase: ShortText = ""
+    ask: GpuAsk | None = None
+    placement: Placement | None = None
+    rationale: Rationale | None = None
+    reasons: tuple[Reason, ...] = ()
+    nearest: Nearest | None = None
+    nodes: tuple[NodeVerdict, ...] = ()
+    """The best few feasible nodes, then the closest of the others."""
+    ledger_sequence: Sequence = 0
+    """The commit this answer was computed at (`explain` of a pending one, `what-if`) or decided in."""
+    policy: ShortText = ""
+    trace: ShortText = ""
+
+
+class AskState(Message, frozen=True, kw_only=True, tag="ask.state.v1"):
+    """A view of the ledger for people: requests, cards or nodes, one page."""
+
+    what: Literal["requests", "cards", "nodes", "summary"]
+    namespace: str = ""
+    after: str = ""
+    limit: Annotated[int, Meta(ge=1, le=2000)] = 500
+
+
+class RequestView(Value, frozen=True, kw_only=True):
+    """One request."""
+
+    namespace: str
+    name: str
+    uid: RequestUid
+    phase: ShortText
+    cards: Count
+    share_milli: UsedMilli
+    memory_mib: MemoryMib | None
+    node: str = ""
+    slices: tuple[str, ...] = ()
+    pod: ShortText = ""
+    priority: int = 0
+    gang: str = ""
+    reason: ShortText = ""
+    submitted_ms: Count = 0
+
+
+class CardView(Value, frozen=True, kw_only=True):
+    """One card: what it is and what is sold of it."""
+
+    node: str
+    card: Card
+    used_milli: UsedMilli
+    used_mib: MemoryMib
+    sellable_mib: MemoryMib
+    residents: tuple[str, ...] = ()
+    health: ShortText = ""
+
+
+class NodeView(Value, frozen=True, kw_only=True):
+    """One node."""
+
+    node: str
+    health: ShortText
+    ready: bool
+    cards: Count
+    used_cpu_milli: CpuMilli
+    allocatable_cpu_milli: CpuMilli
+    used_memory_mib: MemoryMib
+    allocatable_memory_mib: MemoryMib
+    used_card_milli: Count
+    reason: ShortText = ""
+
+
+class Summary(Value, frozen=True, kw_only=True):
+    """The state in one line: every accepted request is in exactly one of these."""
+
+    accepted: Count = 0
+    pending: Count = 0
+    placed: Count = 0
+    running: Count = 0
+    withdrawn: Count = 0
+    ended: Count = 0
+    over_commits: Count = 0
+    nodes: Count = 0
+    cards: Count = 0
+
+
+class StateView(Message, frozen=True, kw_only=True, tag="answer.state.v1"):
+    """A page of one view, at one ledger sequence."""
+
+    ledger_sequence: Sequence
+    epoch: ShortText = ""
+    policy: ShortText = ""
+    requests: tuple[RequestView, ...] = ()
+    cards: tuple[CardView, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    summary: Summary | None = None
+    last: str = ""
+    more: bool = False

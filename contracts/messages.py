@@ -1,0 +1,25 @@
+"""What all messages have in common: frozen, keyword-only, tagged with name and version, growing by addition only.
+
+JSON on the wire, so that the plain `nats` command and any language can speak it. Within a version only new fields with
+defaults are added; a reader of version N ignores what N+1 adds. Each message names what caused it in `cause`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a message."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag=True):
+    """A whole message; subclasses set their tag, for example `tag="pod.request.v1"`."""
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """The one encoding: equal values give equal bytes, on any machine."""
+    return _encoder.encode(message)

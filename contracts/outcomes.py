@@ -1,0 +1,172 @@
+"""What became of decisions: outcomes seen in Kubernetes, and the events that users subscribe to."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from contracts.decisions import CardSlice
+from contracts.messages import Message, Value
+from contracts.requests import PodRequest
+from contracts.units import (
+    Count,
+    MemoryMib,
+    NamespaceName,
+    NodeName,
+    RequestName,
+    RequestUid,
+    Sequence,
+    ShareMilli,
+    ShortText,
+)
+
+OutcomePhase = Literal["bound", "running", "ended", "gone", "rejected"]
+"""rejected: Kubernetes will never run it (a policy, a quota, a kubelet admission error); the reason says which."""
+
+
+class Outcome(Message, frozen=True, kw_only=True, tag="pod.outcome.v1"):
+    """What the reconciler saw of one request's pod; last per request kept. It is evidence, not an order."""
+
+    uid: RequestUid
+    namespace: NamespaceName
+    name: RequestName
+    phase: OutcomePhase
+    pod: ShortText
+    pod_uid: ShortText = ""
+    node: NodeName = NodeName("")
+    exit_code: int | None = None
+    reason: ShortText = ""
+    ledger_sequence: Sequence = 0
+    """The commit whose decision this pod carries."""
+    cause: ShortText = ""
+
+
+class Allocation(Value, frozen=True, kw_only=True):
+    """A running allocation as Kubernetes alone remembers it, read back from the annotations of its pod."""
+
+    uid: RequestUid
+    namespace: NamespaceName
+    epoch: ShortText
+    ledger_sequence: Sequence
+    request: PodRequest
+    node: NodeName
+    slices: tuple[CardSlice, ...]
+    pod: ShortText
+    running: bool
+
+
+class AskAllocations(Message, frozen=True, kw_only=True, tag="ask.allocations.v1"):
+    """To the reconciler: which pods carry our allocations? Asked when the ledger is empty, and by the audit."""
+
+    after: str = ""
+    """Continue after this `namespace/pod`."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class AllocationsPage(Message, frozen=True, kw_only=True, tag="answer.allocations.v1"):
+    """A page of allocations in order of `namespace/pod`; `more` when the next page should be asked for."""
+
+    items: tuple[Allocation, ...]
+    unreadable: tuple[ShortText, ...] = ()
+    """Pods that carry our label and whose annotations cannot be read; an operator must look at them."""
+    last: str = ""
+    more: bool = False
+
+
+# --- reasons, shared by refusals, pending events and explanations ---------------------------------------------------
+
+
+class Reason(Value, frozen=True, kw_only=True):
+    """One reason why a request does not fit, with its numbers, over the nodes or cards it holds for."""
+
+    code: ShortText
+    """Stable, for machines: `card-share`, `card-memory`, `node-cpu`, `taint`, `stale`, …"""
+    text: ShortText
+    """A sentence for people, with the numbers in it."""
+    needed: int | None = None
+    free: int | None = None
+    """The most that any of these had free."""
+    unit: str = ""
+    nodes: Count = 0
+    """On how many nodes this was the reason."""
+    node: str = ""
+    card: str = ""
+    """Where it came closest."""
+
+
+class Refusal(Value, frozen=True, kw_only=True):
+    """Why a request was not accepted: the field, the value found, the bound."""
+
+    field: ShortText
+    value: ShortText
+    bound: ShortText
+    text: ShortText
+
+
+EventPhase = Literal[
+    "accepted",
+    "refused",
+    "pending",
+    "placed",
+    "bound",
+    "running",
+    "ended",
+    "withdrawn",
+    "released",
+    "resized",
+]
+
+
+class RequestEvent(Message, frozen=True, kw_only=True, tag="request.event.v1"):
+    """A step in the life of a request, on `gpubus.v1.events.<namespace>.<name>`."""
+
+    namespace: NamespaceName
+    name: RequestName
+    uid: RequestUid = RequestUid("")
+    phase: EventPhase
+    text: ShortText = ""
+    reasons: tuple[Reason, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    node: str = ""
+    slices: tuple[CardSlice, ...] = ()
+    pod: ShortText = ""
+    ledger_sequence: Sequence = 0
+    """The commit that this step stands in; 0 when it changed nothing."""
+    request_sequence: Sequence = 0
+    """The message in the requests stream that this answers; 0 for request/reply submits."""
+    at_ms: Count = 0
+    cause: ShortText = ""
+
+
+class DeadLetter(Message, frozen=True, kw_only=True, tag="deadletter.v1"):
+    """A message that could not be understood, with the reason; the raw bytes are capped."""
+
+    origin_stream: ShortText
+    origin_subject: ShortText
+    origin_sequence: Sequence
+    reason: ShortText
+    raw_base64: Annotated[str, Meta(max_length=16_384)] = ""
+    truncated: bool = False
+    headers: dict[str, str] = {}
+
+
+class ShareAssignment(Value, frozen=True, kw_only=True):
+    """What one pod may use on one card of this node."""
+
+    uid: RequestUid
+    namespace: NamespaceName
+    pod: ShortText
+    card: ShortText
+    share_milli: ShareMilli
+    memory_mib: MemoryMib
+
+
+class NodeShares(Message, frozen=True, kw_only=True, tag="node.shares.v1"):
+    """Desired state of one node's cards: a full snapshot, last one kept; an older sequence is refused."""
+
+    node: NodeName
+    epoch: ShortText
+    ledger_sequence: Sequence
+    assignments: tuple[ShareAssignment, ...] = ()
+    cause: ShortText = ""

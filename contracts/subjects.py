@@ -1,0 +1,376 @@
+"""The one map subject - message - stream, as data.
+
+JSON Schema, the AsyncAPI document and the table in the docs are generated from here, and the streams are created and
+verified from here. A subject pattern is a literal with named parameters: `gpubus.v1.requests.{namespace}`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from contracts import answers, decisions, inventory, outcomes, requests, usage, workloads
+from contracts.messages import Message
+
+PREFIX = "gpubus.v1"
+DAY_S = 86_400
+MIB = 1024 * 1024
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """A JetStream stream. File storage, limits retention, `discard: new`, no delete, no purge, no rollup, always."""
+
+    name: str
+    subjects: tuple[str, ...]
+    purpose: str
+    max_bytes: int
+    max_age_s: int = 0
+    """0 = kept for ever (within `max_bytes`)."""
+    max_msg_bytes: int = 64 * 1024
+    last_only: bool = False
+    """Keep the last message of each subject: the older one is replaced, nothing is refused for it."""
+
+
+class Channel(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of subject: who says what to whom over which transport."""
+
+    name: str
+    pattern: str
+    messages: tuple[type[Message], ...]
+    transport: Literal["stream", "core", "request"]
+    stream: str = ""
+    reply: type[Message] | None = None
+    sender: str
+    receiver: str
+    purpose: str
+
+    def subject(self, **parameters: str) -> str:
+        """The literal subject; each parameter must be one valid token.
+
+        Raises:
+            ValueError: a parameter holds something else than [A-Za-z0-9_-].
+        """
+        for key, value in parameters.items():
+            if not _TOKEN.fullmatch(value):
+                raise ValueError(f"{key}={value!r} is no subject token ([A-Za-z0-9_-], 1 to 253 characters)")
+        return self.pattern.format(**parameters)
+
+    @property
+    def wildcard(self) -> str:
+        """The subject with `*` for each parameter."""
+        return re.sub(r"\{[a-z]+\}", "*", self.pattern)
+
+    def parse(self, subject: str) -> dict[str, str] | None:
+        """The parameters of a literal subject, or None when it is of another channel."""
+        match = re.fullmatch(re.sub(r"\{([a-z]+)\}", r"(?P<\1>[^.]+)", self.pattern.replace(".", r"\.")), subject)
+        return match.groupdict() if match else None
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}")
+
+REQUESTS = Channel(
+    name="requests",
+    pattern=f"{PREFIX}.requests.{{namespace}}",
+    transport="stream",
+    stream="GPUBUS_REQUESTS",
+    messages=(requests.PodRequest, requests.Withdraw, requests.Resize),
+    sender="anybody",
+    receiver="scheduler",
+    purpose="Pod requests, withdrawals, resizes; kept also while we are down. The publish acknowledgement means kept.",
+)
+EVENTS = Channel(
+    name="events",
+    pattern=f"{PREFIX}.events.{{namespace}}.{{name}}",
+    transport="stream",
+    stream="GPUBUS_EVENTS",
+    messages=(outcomes.RequestEvent,),
+    sender="scheduler",
+    receiver="users",
+    purpose="Verdicts and life of a request: accepted, refused, pending with reasons, placed, bound, running, ended.",
+)
+LEDGER = Channel(
+    name="ledger",
+    pattern=f"{PREFIX}.ledger.{{pool}}",
+    transport="stream",
+    stream="GPUBUS_LEDGER",
+    messages=(decisions.Commit,),
+    sender="scheduler",
+    receiver="scheduler, reconciler, audit",
+    purpose="The single truth: commits of records, compare-and-set on the head.",
+)
+CHECKPOINTS = Channel(
+    name="checkpoints",
+    pattern=f"{PREFIX}.checkpoints.{{pool}}",
+    transport="stream",
+    stream="GPUBUS_CHECKPOINTS",
+    messages=(decisions.CheckpointHead,),
+    sender="scheduler",
+    receiver="scheduler, reconciler",
+    purpose="Projections of the ledger for a fast start: a head, then its chunks.",
+)
+INVENTORY = Channel(
+    name="inventory",
+    pattern=f"{PREFIX}.nodes.{{node}}.inventory",
+    transport="stream",
+    stream="GPUBUS_FACTS",
+    messages=(inventory.NodeInventory,),
+    sender="monitor",
+    receiver="scheduler",
+    purpose="The cards of a node: at start and on change.",
+)
+NODE_FACTS = Channel(
+    name="node-facts",
+    pattern=f"{PREFIX}.nodes.{{node}}.facts",
+    transport="stream",
+    stream="GPUBUS_FACTS",
+    messages=(inventory.NodeFacts,),
+    sender="reconciler",
+    receiver="scheduler",
+    purpose="A node as Kubernetes has it: allocatable, labels, taints, foreign pods.",
+)
+SHARES = Channel(
+    name="shares",
+    pattern=f"{PREFIX}.nodes.{{node}}.shares",
+    transport="stream",
+    stream="GPUBUS_FACTS",
+    messages=(outcomes.NodeShares,),
+    sender="reconciler",
+    receiver="monitor",
+    purpose="What each pod may use on a node's cards: a full snapshot.",
+)
+CORDONS = Channel(
+    name="cordons",
+    pattern=f"{PREFIX}.nodes.{{node}}.cordon",
+    transport="stream",
+    stream="GPUBUS_FACTS",
+    messages=(inventory.CordonCard,),
+    sender="operators",
+    receiver="scheduler",
+    purpose="Take one card out of the pool, or give it back.",
+)
+HEARTBEATS = Channel(
+    name="heartbeats",
+    pattern=f"{PREFIX}.nodes.{{node}}.heartbeat",
+    transport="core",
+    messages=(inventory.Heartbeat,),
+    sender="monitor",
+    receiver="scheduler",
+    purpose="I am alive; may be lost, nothing is decided by one alone.",
+)
+USAGE = Channel(
+    name="usage",
+    pattern=f"{PREFIX}.nodes.{{node}}.usage",
+    transport="core",
+    messages=(usage.NodeUsage,),
+    sender="monitor",
+    receiver="autoscaler, views",
+    purpose="GPU and CPU use; newest replaces older.",
+)
+OUTCOMES = Channel(
+    name="outcomes",
+    pattern=f"{PREFIX}.outcomes.{{namespace}}.{{name}}",
+    transport="stream",
+    stream="GPUBUS_OUTCOMES",
+    messages=(outcomes.Outcome,),
+    sender="reconciler",
+    receiver="scheduler",
+    purpose="What became of a request's pod in Kubernetes; last per request.",
+)
+WORKLOADS = Channel(
+    name="workloads",
+    pattern=f"{PREFIX}.workloads.{{namespace}}.{{name}}",
+    transport="stream",
+    stream="GPUBUS_WORKLOADS",
+    messages=(workloads.Function, workloads.Job),
+    sender="users",
+    receiver="autoscaler",
+    purpose="Functions and training jobs: desired state.",
+)
+SCALE = Channel(
+    name="scale",
+    pattern=f"{PREFIX}.scale.{{namespace}}.{{name}}",
+    transport="stream",
+    stream="GPUBUS_WORKLOADS",
+    messages=(workloads.ScaleDecision,),
+    sender="autoscaler",
+    receiver="reconciler, users",
+    purpose="Scale decisions with the inputs they were made from.",
+)
+DEAD_LETTERS = Channel(
+    name="deadletters",
+    pattern=f"{PREFIX}.deadletters.{{stream}}",
+    transport="stream",
+    stream="GPUBUS_DEADLETTERS",
+    messages=(outcomes.DeadLetter,),
+    sender="any service",
+    receiver="operators",
+    purpose="What could not be understood, with the reason.",
+)
+LEASES = Channel(
+    name="leases",
+    pattern=f"{PREFIX}.leases.{{name}}",
+    transport="stream",
+    stream="GPUBUS_LEASES",
+    messages=(),
+    sender="services",
+    receiver="services",
+    purpose="Who is active; a matter of speed, not of safety.",
+)
+SUBMIT = Channel(
+    name="submit",
+    pattern=f"{PREFIX}.ask.submit.{{namespace}}",
+    transport="request",
+    messages=(requests.PodRequest, requests.Withdraw, requests.Resize),
+    reply=answers.SubmitReply,
+    sender="users",
+    receiver="scheduler",
+    purpose="Submit and wait for the promise.",
+)
+WHAT_IF = Channel(
+    name="what-if",
+    pattern=f"{PREFIX}.ask.whatif.{{namespace}}",
+    transport="request",
+    messages=(requests.PodRequest,),
+    reply=answers.Explanation,
+    sender="users, autoscaler",
+    receiver="scheduler",
+    purpose="Where would it go? Nothing is changed.",
+)
+EXPLAIN = Channel(
+    name="explain",
+    pattern=f"{PREFIX}.ask.explain.{{namespace}}",
+    transport="request",
+    messages=(answers.AskExplain,),
+    reply=answers.Explanation,
+    sender="users",
+    receiver="scheduler",
+    purpose="Why is it where it is, or nowhere?",
+)
+STATE = Channel(
+    name="state",
+    pattern=f"{PREFIX}.ask.state",
+    transport="request",
+    messages=(answers.AskState,),
+    reply=answers.StateView,
+    sender="users",
+    receiver="scheduler",
+    purpose="Requests, cards and nodes as the ledger has them.",
+)
+ALLOCATIONS = Channel(
+    name="allocations",
+    pattern=f"{PREFIX}.ask.allocations",
+    transport="request",
+    messages=(outcomes.AskAllocations,),
+    reply=outcomes.AllocationsPage,
+    sender="scheduler, audit",
+    receiver="reconciler",
+    purpose="Which pods carry our allocations, from Kubernetes alone?",
+)
+
+CHANNELS: tuple[Channel, ...] = (
+    REQUESTS,
+    SUBMIT,
+    WHAT_IF,
+    EXPLAIN,
+    STATE,
+    EVENTS,
+    LEDGER,
+    CHECKPOINTS,
+    INVENTORY,
+    NODE_FACTS,
+    SHARES,
+    CORDONS,
+    HEARTBEATS,
+    USAGE,
+    OUTCOMES,
+    ALLOCATIONS,
+    WORKLOADS,
+    SCALE,
+    DEAD_LETTERS,
+    LEASES,
+)
+
+STREAMS: tuple[Stream, ...] = (
+    Stream(
+        name="GPUBUS_REQUESTS",
+        subjects=(REQUESTS.wildcard,),
+        max_bytes=512 * MIB,
+        max_age_s=7 * DAY_S,
+        purpose="what users asked for; older than a week it has been answered long ago",
+    ),
+    Stream(
+        name="GPUBUS_EVENTS",
+        subjects=(EVENTS.wildcard,),
+        max_bytes=1024 * MIB,
+        max_age_s=7 * DAY_S,
+        purpose="the story of every request",
+    ),
+    Stream(
+        name="GPUBUS_LEDGER",
+        subjects=(LEDGER.wildcard,),
+        max_bytes=8192 * MIB,
+        max_age_s=30 * DAY_S,
+        max_msg_bytes=1024 * 1024,
+        purpose="the truth; a checkpoint is always younger than the oldest commit kept",
+    ),
+    Stream(
+        name="GPUBUS_CHECKPOINTS",
+        subjects=(CHECKPOINTS.wildcard,),
+        max_bytes=2048 * MIB,
+        max_age_s=30 * DAY_S,
+        max_msg_bytes=1024 * 1024,
+        purpose="projections of the ledger",
+    ),
+    Stream(
+        name="GPUBUS_FACTS",
+        last_only=True,
+        max_bytes=256 * MIB,
+        max_msg_bytes=256 * 1024,
+        subjects=(INVENTORY.wildcard, NODE_FACTS.wildcard, SHARES.wildcard, CORDONS.wildcard),
+        purpose="nodes as last seen",
+    ),
+    Stream(
+        name="GPUBUS_OUTCOMES",
+        subjects=(OUTCOMES.wildcard,),
+        last_only=True,
+        max_bytes=512 * MIB,
+        max_age_s=7 * DAY_S,
+        purpose="pods as last seen",
+    ),
+    Stream(
+        name="GPUBUS_WORKLOADS",
+        subjects=(WORKLOADS.wildcard, SCALE.wildcard),
+        last_only=True,
+        max_bytes=64 * MIB,
+        purpose="desired state of functions and jobs",
+    ),
+    Stream(
+        name="GPUBUS_DEADLETTERS",
+        subjects=(DEAD_LETTERS.wildcard,),
+        max_bytes=64 * MIB,
+        max_age_s=30 * DAY_S,
+        purpose="what could not be understood",
+    ),
+    Stream(
+        name="GPUBUS_LEASES",
+        subjects=(LEASES.wildcard,),
+        last_only=True,
+        max_bytes=1 * MIB,
+        purpose="who is active",
+    ),
+)
+
+
+def stream(name: str) -> Stream:
+    """A stream by name.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    return next(s for s in STREAMS if s.name == name) if any(s.name == name for s in STREAMS) else _missing(name)
+
+
+def _missing(name: str) -> Stream:
+    raise KeyError(f"no stream {name!r}; there are {[s.name for s in STREAMS]}")
