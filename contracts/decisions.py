@@ -99,6 +99,15 @@ class Reserved(Value, frozen=True, kw_only=True, tag="reserved"):
     rationale: Rationale
 
 
+class Adopted(Value, frozen=True, kw_only=True, tag="adopted"):
+    """A placement found in Kubernetes when the ledger was rebuilt: it is counted whatever the inventory says."""
+
+    uid: RequestUid
+    placement: Placement
+    pod: ShortText = ""
+    running: bool = False
+
+
 class Resized(Value, frozen=True, kw_only=True, tag="resized"):
     """The slices of a placed request changed in place: every slice gets the same share and memory."""
 
@@ -157,6 +166,7 @@ Record = (
     | Accepted
     | Withdrawn
     | Reserved
+    | Adopted
     | Resized
     | Released
     | Observed
@@ -204,6 +214,7 @@ class CheckpointHead(Message, frozen=True, kw_only=True, tag="ledger.checkpoint.
 
 __all__ = [
     "Accepted",
+    "Adopted",
     "Candidate",
     "CardHealthSet",
     "CardSlice",

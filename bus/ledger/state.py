@@ -1,0 +1,190 @@
+"""What the ledger adds up to: nodes with their cards, requests with their placements, and sums kept as integers.
+
+The state is one mutable value that only `bus.ledger.fold` changes. It holds no clock, no randomness and no I/O, so the
+same commits give the same state on any machine. Whoever decides ahead of the log keeps two: committed and assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from contracts.decisions import Accepted, CardSlice, Placement, Rationale
+from contracts.inventory import Card, CardHealth, NodeFacts, NodeInventory
+from contracts.requests import PodRequest
+from contracts.units import WHOLE_CARD, RequestKey, RequestUid, request_key
+
+Phase = Literal["pending", "placed", "bound", "running", "withdrawn", "ended"]
+"""withdrawn and ended are final. A placed request that is being withdrawn keeps its phase and its slice until its pod
+is seen to be gone; `RequestState.withdrawn` tells."""
+
+RECENT_LIMIT = 10_000
+"""Finished requests that are remembered for people; the log holds them all."""
+
+MIX_LIMIT = 512
+"""Distinct request shapes that are counted."""
+
+
+class CardState(msgspec.Struct):
+    """One card and what is sold of it."""
+
+    card: Card
+    node: str
+    capacity_mib: int
+    """Sellable memory."""
+    present: bool = True
+    """False: tenants hold it, but the node's inventory no longer lists it. Counted, never offered."""
+    health: CardHealth = "healthy"
+    reason: str = ""
+    cordoned: bool = False
+    used_milli: int = 0
+    used_mib: int = 0
+    residents: dict[RequestUid, CardSlice] = {}
+
+    @property
+    def free_milli(self) -> int:
+        """Thousandths not sold."""
+        return WHOLE_CARD - self.used_milli
+
+    @property
+    def free_mib(self) -> int:
+        """Memory not sold."""
+        return self.capacity_mib - self.used_mib
+
+    @property
+    def usable(self) -> bool:
+        """Whether anything new may be placed here."""
+        return self.present and not self.cordoned and self.health == "healthy"
+
+    @property
+    def overcommitted(self) -> bool:
+        """Sold beyond what it is: never by a decision; only by what was found running, or a card that shrank."""
+        return self.present and (self.used_milli > WHOLE_CARD or self.used_mib > self.capacity_mib)
+
+
+class NodeState(msgspec.Struct):
+    """One node: what Kubernetes says of it, which cards it has, what our pods hold."""
+
+    name: str
+    tie: str
+    """Fixed, hardware-neutral rank among equals: a digest of the name, so that names in rack order do not decide."""
+    facts: NodeFacts | None = None
+    inventory: NodeInventory | None = None
+    fresh: bool = False
+    """A heartbeat is coming in. A node begins unfresh: placing needs evidence of life."""
+    reason: str = "no heartbeat yet"
+    used_cpu_milli: int = 0
+    used_memory_mib: int = 0
+    residents: dict[RequestUid, Placement] = {}
+    cards: dict[str, CardState] = {}
+    """By UUID, in index order."""
+
+    @property
+    def free_cpu_milli(self) -> int:
+        """CPU that Kubernetes would still admit."""
+        facts = self.facts
+        return facts.allocatable_cpu_milli - facts.foreign_cpu_milli - self.used_cpu_milli if facts else 0
+
+    @property
+    def free_memory_mib(self) -> int:
+        """Host memory that Kubernetes would still admit."""
+        facts = self.facts
+        return facts.allocatable_memory_mib - facts.foreign_memory_mib - self.used_memory_mib if facts else 0
+
+    @property
+    def free_pods(self) -> int:
+        """Pods that the kubelet would still admit."""
+        facts = self.facts
+        return facts.allocatable_pods - facts.foreign_pods - len(self.residents) if facts else 0
+
+
+class RequestState(msgspec.Struct):
+    """One request from acceptance to its end."""
+
+    uid: RequestUid
+    accepted: Accepted
+    phase: Phase = "pending"
+    accepted_at: int = 0
+    """Ledger sequence of the acceptance."""
+    decided_at: int = 0
+    """Ledger sequence of the decision; 0 = none yet."""
+    placement: Placement | None = None
+    rationale: Rationale | None = None
+    withdrawn: bool = False
+    pod: str = ""
+    ending: str = ""
+    """Evidence of the end: ended, gone, node-gone, rejected, never-created, withdrawn."""
+    detail: str = ""
+
+    @property
+    def request(self) -> PodRequest:
+        """What was asked for."""
+        return self.accepted.request
+
+    @property
+    def key(self) -> RequestKey:
+        """`<namespace>/<name>`."""
+        return request_key(self.accepted.namespace, self.accepted.request.name)
+
+    @property
+    def live(self) -> bool:
+        """Whether it still occupies its name."""
+        return self.phase not in ("withdrawn", "ended")
+
+
+class Totals(msgspec.Struct):
+    """Counters since the epoch began; accepted = pending + placed + withdrawn + ended, always."""
+
+    accepted: int = 0
+    withdrawn: int = 0
+    ended: int = 0
+
+
+class LedgerState(msgspec.Struct):
+    """Everything that a decision depends on, at one ledger sequence."""
+
+    pool: str = "default"
+    epoch: str = ""
+    sequence: int = 0
+    """Stream sequence of the last commit folded; 0 = none."""
+    number: int = 0
+    requests_through: int = 0
+    nodes: dict[str, NodeState] = {}
+    requests: dict[RequestUid, RequestState] = {}
+    """Live ones."""
+    by_key: dict[RequestKey, RequestUid] = {}
+    pending: dict[RequestUid, RequestState] = {}
+    """In order of acceptance."""
+    recent: dict[RequestUid, RequestState] = {}
+    """Finished ones, oldest first, bounded."""
+    mix: dict[str, int] = {}
+    """How often each shape was accepted: what is likely to come."""
+    totals: Totals = msgspec.field(default_factory=Totals)
+    touched: list[str] = []
+    """Names of nodes in the order they changed; readers of it remember a position in it."""
+
+    def find(self, key: RequestKey) -> RequestState | None:
+        """The live request of that name, else the most recently finished one."""
+        uid = self.by_key.get(key)
+        if uid is not None:
+            return self.requests[uid]
+        return next((r for r in reversed(self.recent.values()) if r.key == key), None)
+
+    def get(self, uid: RequestUid) -> RequestState | None:
+        """A request by uid, live or recently finished."""
+        return self.requests.get(uid) or self.recent.get(uid)
+
+    def cards(self) -> Iterator[CardState]:
+        """All cards, by node name and index."""
+        for name in sorted(self.nodes):
+            yield from self.nodes[name].cards.values()
+
+    def overcommits(self) -> list[CardState]:
+        """Cards sold beyond what they are; empty, or an alarm."""
+        return [card for card in self.cards() if card.overcommitted]
+
+    def placed_count(self) -> int:
+        """Live requests that hold a placement."""
+        return len(self.requests) - len(self.pending)
