@@ -8,12 +8,13 @@ Errors are drawn here, split by who is at fault:
     ├── SequenceConflict  the compare-and-set lost: somebody wrote the subject first. Fold what you have not seen
     ├── StreamFull        a limit of the stream refused the message; nothing was stored
     ├── PayloadTooLarge   ours: payload and headers exceed what the server or stream takes
-    └── StreamMismatch    an operator's: a stream exists with a configuration that breaks a promise
+    ├── StreamMismatch    an operator's: a stream exists with a configuration that breaks a promise
+    └── NotPermitted      an operator's: the server's permissions refuse the subject; nothing was sent on
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -60,7 +61,20 @@ class PayloadTooLarge(BusError):  # noqa: N818
 
 
 class StreamMismatch(BusError):  # noqa: N818
-    """A stream's configuration differs from what the code declares."""
+    """A stream is not what the code declares (`field`, `wanted`, `found`), or not the one that was read before."""
+
+    def __init__(
+        self, text: str, *, stream: str = "", field: str = "", wanted: object = None, found: object = None
+    ) -> None:
+        super().__init__(text)
+        self.stream = stream
+        self.field = field
+        self.wanted = wanted
+        self.found = found
+
+
+class NotPermitted(BusError):  # noqa: N818
+    """The server's permissions refuse this subject."""
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +98,17 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     sequence: int
     duplicate: bool = False
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """One message for `store_many`; the fields are the arguments of `store`."""
+
+    subject: str
+    data: bytes
+    headers: Headers = {}
+    message_id: str | None = None
+    expected_last: int | None = None
+    stream: str | None = None
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +156,15 @@ class Bus(Protocol):
         """
         ...
 
+    async def store_many(self, messages: Sequence[Outgoing], *, timeout_s: float = 5.0) -> list[Stored | BusError]:
+        """Store many messages, pipelined: sent in order without waiting for each acknowledgement.
+
+        One result per message, in order, never raised: each stands alone, and a later one may be stored though an
+        earlier one was not. The wait for acknowledgements is bounded by `timeout_s` per window of in-flight
+        messages.
+        """
+        ...
+
     async def request(
         self, subject: str, data: bytes, *, headers: Headers = NO_HEADERS, timeout_s: float = 2.0
     ) -> Received:
@@ -150,7 +184,7 @@ class Bus(Protocol):
 
     def read(
         self, stream: str, *, subject: str = ">", from_sequence: int = 1, batch: int = 500
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         """Every stored message from `from_sequence` on, in order, without gaps, for ever, over reconnects.
 
         A message that the stream no longer holds (aged out, replaced by a newer one of its subject) is skipped.

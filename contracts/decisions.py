@@ -80,6 +80,8 @@ class Accepted(Value, frozen=True, kw_only=True, tag="accepted"):
     request: PodRequest
     trace: ShortText = ""
     """W3C traceparent of the submit, carried to whoever acts on the request later."""
+    request_sequence: Sequence = 0
+    """The message in the requests stream that this accepts; 0 for request/reply submits."""
     submitted_ms: Count = 0
     """Wall clock of the author at acceptance: the queue's age and display; nothing is freed by it."""
 

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from contracts.messages import Message, Value
 from contracts.units import (
+    END,
     CardCount,
     CpuMilli,
     LabelKey,
@@ -63,14 +64,14 @@ class Toleration(Value, frozen=True, kw_only=True):
 class EnvVar(Value, frozen=True, kw_only=True):
     """One environment variable. Variables that pick devices are set by the platform and refused here."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*" + END, max_length=256)]
     value: Annotated[str, Meta(max_length=8192)] = ""
 
 
 class PodTemplate(Value, frozen=True, kw_only=True):
     """The restricted pod: one container, rendered by us under the `restricted` pod security standard."""
 
-    image: Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*$")]
+    image: Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*" + END)]
     command: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
     args: Annotated[tuple[ShortText, ...], Meta(max_length=256)] = ()
     env: Annotated[tuple[EnvVar, ...], Meta(max_length=128)] = ()

@@ -6,6 +6,7 @@ verified from here. A subject pattern is a literal with named parameters: `gpubu
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Literal
 
@@ -51,6 +52,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             ValueError: a parameter holds something else than [A-Za-z0-9_-].
+            KeyError: a parameter of the pattern is missing.
         """
         for key, value in parameters.items():
             if not _TOKEN.fullmatch(value):
@@ -64,11 +66,18 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
 
     def parse(self, subject: str) -> dict[str, str] | None:
         """The parameters of a literal subject, or None when it is of another channel."""
-        match = re.fullmatch(re.sub(r"\{([a-z]+)\}", r"(?P<\1>[^.]+)", self.pattern.replace(".", r"\.")), subject)
+        match = _parser(self.pattern).fullmatch(subject)
         return match.groupdict() if match else None
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}")
+
+
+@functools.cache
+def _parser(pattern: str) -> re.Pattern[str]:
+    """The inverse of `subject`: what it would refuse to build is not recognised either."""
+    return re.compile(re.sub(r"\{([a-z]+)\}", rf"(?P<\1>{_TOKEN.pattern})", pattern.replace(".", r"\.")))
+
 
 REQUESTS = Channel(
     name="requests",

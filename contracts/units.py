@@ -7,6 +7,8 @@ no float takes part in a sum that decides capacity.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import Annotated, NewType
 
 from msgspec import Meta
@@ -25,11 +27,16 @@ MemoryMib = Annotated[int, Meta(ge=0, le=MAX_MEMORY_MIB, description="MiB")]
 CpuMilli = Annotated[int, Meta(ge=0, le=10_000_000, description="thousandths of a CPU core")]
 Percent = Annotated[int, Meta(ge=0, le=100, description="percent")]
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000, description="higher goes first")]
-Count = Annotated[int, Meta(ge=0)]
-Sequence = Annotated[int, Meta(ge=0, description="sequence in a stream; 0 = before the first")]
+MAX_INTEGER = 2**53 - 1
+"""The largest integer that every JSON reader keeps exactly."""
+Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Sequence = Annotated[int, Meta(ge=0, le=MAX_INTEGER, description="sequence in a stream; 0 = before the first")]
 
-NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$"
-LABEL_KEY_PATTERN = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
+# Python's `$` also matches before a last newline; with the look-ahead a pattern means the same in every language.
+END = r"$(?!\n)"
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?" + END
+LABEL_KEY_PATTERN = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?" + END
+_LABEL_VALUE = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 
 RequestName = Annotated[
     str,
@@ -37,17 +44,21 @@ RequestName = Annotated[
 ]
 NamespaceName = Annotated[
     str,
-    Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", max_length=63, description="a Kubernetes namespace"),
+    Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?" + END, max_length=63, description="a Kubernetes namespace"),
 ]
 LabelKey = Annotated[str, Meta(pattern=LABEL_KEY_PATTERN, max_length=317)]
-LabelValue = Annotated[str, Meta(pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$", max_length=63)]
-LocalityTag = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$", max_length=63)]
+LabelValue = Annotated[str, Meta(pattern=f"^({_LABEL_VALUE})?{END}", max_length=63)]
+LocalityTag = Annotated[str, Meta(pattern=f"^{_LABEL_VALUE}{END}", max_length=63)]
 ModelName = Annotated[str, Meta(min_length=1, max_length=80, description="card model as the driver names it")]
 ShortText = Annotated[str, Meta(max_length=1024)]
 
-NodeName = NewType("NodeName", str)
-CardUuid = NewType("CardUuid", str)
-RequestUid = NewType("RequestUid", str)
+_NODE = Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?" + END, max_length=253, description="a Kubernetes node")
+_CARD = Meta(pattern=r"^[!-~]+" + END, max_length=128, description="UUID of a card as the driver names it")
+_UID = Meta(pattern=r"^[A-Za-z0-9-]*" + END, max_length=64, description="one accepted request, for ever")
+
+NodeName = NewType("NodeName", Annotated[str, _NODE])
+CardUuid = NewType("CardUuid", Annotated[str, _CARD])
+RequestUid = NewType("RequestUid", Annotated[str, _UID])
 """`<epoch>-<commit number>-<index>`: names one accepted request for ever."""
 RequestKey = NewType("RequestKey", str)
 """`<namespace>/<name>`: how people address a request; one live request per key."""
@@ -61,3 +72,13 @@ def request_key(namespace: str, name: str) -> RequestKey:
 def node_token(node: str) -> str:
     """A node name as one subject token: dots become underscores, which node names never hold."""
     return node.replace(".", "_")
+
+
+def pod_name(request_name: str, uid: str) -> str:
+    """The name of a request's pod: the request's name and five characters of its uid's digest, at most 56 characters.
+
+    Deterministic, so that whoever creates it twice finds it there; the uid is in it, so that a name that is used again
+    for a new request gets a new pod. Five characters of base32 are 25 bits: two lives meet once in 33 million.
+    """
+    digest = base64.b32encode(hashlib.sha256(uid.encode()).digest()).decode().lower()
+    return f"{request_name}-{digest[:5]}"

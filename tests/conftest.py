@@ -1,20 +1,37 @@
 """Fixtures on real servers, started only when a test asks for them.
 
-`nats_server`: a fresh nats-server for one test. `shared_nats`: one for the whole session (name your streams
-uniquely). `nats_cluster`: three servers for one test. `control_plane`, `jaeger`: one each for the session,
-of the programs that tests/cluster/build.sh builds.
+`nats_server`: a fresh nats-server for one test. `shared_nats`: one for the whole session (name your
+streams uniquely, do not kill it). `nats_cluster`: three servers for one test. `control_plane`, `jaeger`:
+one each for the session, of the programs that tests/cluster/build.sh builds; without them such a test is
+skipped on a developer's machine and fails where CI=true.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import pytest
 import pytest_asyncio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tests.servers.control_plane import ControlPlane
+    from tests.servers.jaegerd import Jaeger
     from tests.servers.natsd import NatsCluster, NatsServer
+
+
+def require_programs(*names: str) -> None:
+    """Skip (or, where CI=true, fail) the test that needs programs which have not been built."""
+    from tests.servers import binaries
+
+    if not (missing := binaries.missing(*names)):
+        return
+    reason = f"not built: {', '.join(missing)} (run tests/cluster/build.sh)"
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 @pytest_asyncio.fixture
@@ -28,7 +45,7 @@ async def nats_server() -> AsyncIterator[NatsServer]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_nats() -> AsyncIterator[NatsServer]:
-    """One nats-server for every test of the session; do not kill it."""
+    """One nats-server for every test of the session."""
     from tests.servers.natsd import NatsServer
 
     async with NatsServer() as server:
@@ -42,3 +59,27 @@ async def nats_cluster() -> AsyncIterator[NatsCluster]:
 
     async with NatsCluster() as cluster:
         yield cluster
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def control_plane() -> AsyncIterator[ControlPlane]:
+    """A real etcd, API server and controllers for the session; make your own namespace and node names in it."""
+    from tests.servers import binaries
+
+    require_programs(*binaries.CLUSTER)
+    from tests.servers.control_plane import ControlPlane
+
+    async with ControlPlane() as plane:
+        yield plane
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def jaeger() -> AsyncIterator[Jaeger]:
+    """A real Jaeger for the session; use trace ids of your own."""
+    from tests.servers import binaries
+
+    require_programs(*binaries.JAEGER)
+    from tests.servers.jaegerd import Jaeger
+
+    async with Jaeger() as server:
+        yield server

@@ -21,13 +21,50 @@ Phase = Literal["pending", "placed", "bound", "running", "withdrawn", "ended"]
 is seen to be gone; `RequestState.withdrawn` tells."""
 
 RECENT_LIMIT = 10_000
-"""Finished requests that are remembered for people; the log holds them all."""
+"""Finished requests that are remembered for people at least; the log holds them all."""
+
+RECENT_SLACK = 1_000
+"""As many are forgotten at once: taking the first one out of a dict again and again walks over the holes before it."""
 
 MIX_LIMIT = 512
-"""Distinct request shapes that are counted."""
+"""Distinct request shapes that are counted; twice as many between two prunings."""
+
+TOUCHED_LIMIT = 65_536
+"""Changes of nodes that are remembered at least: 13 s of 5,000 placements a second, half a megabyte."""
 
 
-class CardState(msgspec.Struct):
+class Touched(msgspec.Struct):
+    """Names of nodes in the order they changed. Positions count from the beginning of the state and never shift.
+
+    A reader keeps the position up to which it has read: `touched[position:]` is what came since, `len(touched)` the
+    next position. The oldest names are dropped, so that a state can live for years; whoever is that far behind gets
+    an IndexError and looks at every node.
+    """
+
+    dropped: int = 0
+    names: list[str] = []
+
+    def __len__(self) -> int:
+        """The position after the last change."""
+        return self.dropped + len(self.names)
+
+    def __getitem__(self, part: slice) -> list[str]:
+        """Names from position `part.start` on, oldest first, repeated as they changed."""
+        start = part.start or 0
+        if start < self.dropped or part.stop is not None or part.step is not None:
+            raise IndexError(f"changes are known from {self.dropped} on and to the end, asked for {part}")
+        return self.names[start - self.dropped :]
+
+    def append(self, name: str) -> None:
+        """One more change."""
+        names = self.names
+        names.append(name)
+        if len(names) > 2 * TOUCHED_LIMIT:
+            self.dropped += TOUCHED_LIMIT
+            del names[:TOUCHED_LIMIT]
+
+
+class CardState(msgspec.Struct, omit_defaults=True):
     """One card and what is sold of it."""
 
     card: Card
@@ -39,6 +76,8 @@ class CardState(msgspec.Struct):
     health: CardHealth = "healthy"
     reason: str = ""
     cordoned: bool = False
+    rival: str = ""
+    """The node that listed this UUID first and still does. Two nodes cannot have one card: only that one offers it."""
     used_milli: int = 0
     used_mib: int = 0
     residents: dict[RequestUid, CardSlice] = {}
@@ -56,7 +95,7 @@ class CardState(msgspec.Struct):
     @property
     def usable(self) -> bool:
         """Whether anything new may be placed here."""
-        return self.present and not self.cordoned and self.health == "healthy"
+        return self.present and not self.cordoned and self.health == "healthy" and not self.rival
 
     @property
     def overcommitted(self) -> bool:
@@ -64,7 +103,7 @@ class CardState(msgspec.Struct):
         return self.present and (self.used_milli > WHOLE_CARD or self.used_mib > self.capacity_mib)
 
 
-class NodeState(msgspec.Struct):
+class NodeState(msgspec.Struct, omit_defaults=True):
     """One node: what Kubernetes says of it, which cards it has, what our pods hold."""
 
     name: str
@@ -100,7 +139,7 @@ class NodeState(msgspec.Struct):
         return facts.allocatable_pods - facts.foreign_pods - len(self.residents) if facts else 0
 
 
-class RequestState(msgspec.Struct):
+class RequestState(msgspec.Struct, omit_defaults=True):
     """One request from acceptance to its end."""
 
     uid: RequestUid
@@ -159,18 +198,23 @@ class LedgerState(msgspec.Struct):
     """In order of acceptance."""
     recent: dict[RequestUid, RequestState] = {}
     """Finished ones, oldest first, bounded."""
+    recent_by_key: dict[RequestKey, RequestUid] = {}
+    """The last finished one of each name, as far as `recent` goes."""
+    homes: dict[str, str] = {}
+    """The node that offers a card: where a UUID is listed, and was listed first."""
     mix: dict[str, int] = {}
     """How often each shape was accepted: what is likely to come."""
     totals: Totals = msgspec.field(default_factory=Totals)
-    touched: list[str] = []
-    """Names of nodes in the order they changed; readers of it remember a position in it."""
+    touched: Touched = msgspec.field(default_factory=Touched)
+    """Names of nodes in the order they changed; another object when positions in the old one mean nothing any more."""
 
     def find(self, key: RequestKey) -> RequestState | None:
         """The live request of that name, else the most recently finished one."""
         uid = self.by_key.get(key)
         if uid is not None:
             return self.requests[uid]
-        return next((r for r in reversed(self.recent.values()) if r.key == key), None)
+        uid = self.recent_by_key.get(key)
+        return self.recent[uid] if uid is not None else None
 
     def get(self, uid: RequestUid) -> RequestState | None:
         """A request by uid, live or recently finished."""

@@ -1,12 +1,16 @@
-// Command hollow-kubelet is a real kubelet on a fake container runtime: kubemark's hollow node, with three differences.
-// It listens on 127.0.0.1 only; the size of its machine is a flag (kubemark's is fixed at 1 cpu and 3840Mi); and a container
-// ends with exit code 0 after N seconds when its command is ["sleep","N"] or its pod carries the annotation
-// gpubus.dev/simulated-run-s: "N" (kubemark's never end by themselves).
+// Command hollow-kubelet is a real kubelet on a fake container runtime: kubemark's hollow node, with four differences.
+//   - It listens on 127.0.0.1 only.
+//   - It writes below a given folder only.
+//   - The size of its machine is a flag (kubemark's is fixed at 1 cpu and 3840Mi).
+//   - A container ends with exit code 0 after N seconds when its command is ["sleep","N"] or its pod carries the
+//     annotation gpubus.dev/simulated-run-s: "N" (kubemark's never end by themselves).
 package main
 
 import (
 	"context"
 	"flag"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +26,8 @@ import (
 	remote "k8s.io/cri-client/pkg"
 	fakeremote "k8s.io/cri-client/pkg/fake"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubemark"
@@ -95,14 +101,23 @@ func pairs(text string) map[string]string {
 	return found
 }
 
-func fakeRuntime(ctx context.Context) (*fakeremote.RemoteRuntime, internalapi.RuntimeService) {
-	endpoint, err := fakeremote.GenerateEndpoint()
-	must(err)
+func fakeRuntime(ctx context.Context, root string) (*fakeremote.RemoteRuntime, internalapi.RuntimeService) {
+	endpoint := "unix://" + filepath.Join(root, "cri.sock")
 	runtime := fakeremote.NewFakeRemoteRuntime()
 	must(runtime.Start(endpoint))
 	service, err := remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(15 * time.Second).Build(ctx)
 	must(err)
 	return runtime, &endingRuntime{RuntimeService: service, runs: map[string]time.Duration{}}
+}
+
+// keepIn moves everything the kubelet writes below root; kubemark puts it in /tmp and leaves it there.
+func keepIn(root string, flags *options.KubeletFlags, config *kubeletconfig.KubeletConfiguration) {
+	must(os.RemoveAll(flags.RootDirectory))
+	flags.RootDirectory = filepath.Join(root, "kubelet")
+	config.StaticPodPath, config.PodLogsDir = filepath.Join(root, "static-pods"), filepath.Join(root, "pod-logs")
+	for _, folder := range []string{flags.RootDirectory, config.StaticPodPath, config.PodLogsDir} {
+		must(os.MkdirAll(folder, 0o755))
+	}
 }
 
 func must(err error) {
@@ -114,6 +129,7 @@ func must(err error) {
 func main() {
 	name := flag.String("name", "", "name of the node")
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig file")
+	root := flag.String("root", "", "folder for everything it writes")
 	port := flag.Int("port", 10250, "port of the kubelet's API, on 127.0.0.1")
 	cpus := flag.Int("cpus", 1, "cores of the machine")
 	memory := flag.Uint64("memory-mib", 3840, "memory of the machine, MiB")
@@ -139,7 +155,8 @@ func main() {
 		NodeName: *name, KubeletPort: *port, MaxPods: *maxPods, NodeLabels: pairs(*labels),
 	})
 	config.Address, config.ReadOnlyPort = "127.0.0.1", 0
-	runtime, service := fakeRuntime(ctx)
+	keepIn(*root, flags, config)
+	runtime, service := fakeRuntime(ctx, *root)
 	defer runtime.Stop()
 	kubemark.NewHollowKubelet(
 		flags, config, clientset.NewForConfigOrDie(client), clientset.NewForConfigOrDie(&heartbeat),

@@ -1,0 +1,147 @@
+"""What a record must keep, as checks that raise: nothing sold twice, nothing sold that is not there, gangs whole.
+
+In: a state, and what a record would do to it. Out: nothing, or the error that names record, place and numbers.
+Nothing is changed here.
+
+    LedgerError
+    ├── ChainBroken          a commit does not follow the one before it
+    └── InvariantBroken      a record would over-commit, decide twice, or speak of what is not there
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
+from contracts.decisions import CardSlice, Commit, EpochStarted, Placement, Record, Reserved
+from contracts.inventory import NodeFacts
+from contracts.units import WHOLE_CARD, RequestUid
+
+
+class LedgerError(Exception):
+    """The log does not add up."""
+
+
+class ChainBroken(LedgerError):  # noqa: N818 - named by what is the case
+    """A commit does not follow the one before it."""
+
+
+class InvariantBroken(LedgerError):  # noqa: N818 - named by what is the case
+    """A record that must not be: the state before it is named in the text."""
+
+
+def check_chain(state: LedgerState, commit: Commit, sequence: int) -> None:
+    """The commit follows what is folded: same log, next number, no gap, same epoch unless it starts one.
+
+    Raises:
+        ChainBroken: it does not; the text names both sides.
+    """
+    if commit.pool != state.pool:
+        raise ChainBroken(f"commit at {sequence} is of pool {commit.pool!r}, the state of {state.pool!r}")
+    if commit.predecessor != state.sequence or sequence <= state.sequence:
+        raise ChainBroken(f"commit at {sequence} follows {commit.predecessor}, the state is at {state.sequence}")
+    if commit.number != state.number + 1:
+        raise ChainBroken(f"commit at {sequence} has number {commit.number}, expected {state.number + 1}")
+    _check_epoch(state, commit, sequence)
+
+
+def _check_epoch(state: LedgerState, commit: Commit, sequence: int) -> None:
+    first = commit.records[0] if commit.records else None
+    if isinstance(first, EpochStarted):
+        if commit.epoch != first.epoch or not commit.epoch or commit.epoch == state.epoch:
+            raise ChainBroken(
+                f"commit at {sequence} of epoch {commit.epoch!r} starts {first.epoch!r} after {state.epoch!r}"
+            )
+    elif commit.epoch != state.epoch or not state.epoch:
+        raise ChainBroken(f"commit at {sequence} is of epoch {commit.epoch!r}, the state of {state.epoch!r}")
+
+
+def check_room(node: NodeState, placement: Placement, at: int) -> None:
+    """The node is alive and known, and has the room that the placement takes.
+
+    Raises:
+        InvariantBroken: with what was asked and what is free.
+    """
+    facts = node.facts
+    if facts is None or facts.gone or not node.fresh:
+        raise InvariantBroken(f"{node.name} takes a placement at {at} and may not: {_why_not(node, facts)}")
+    if placement.cpu_milli and placement.cpu_milli > node.free_cpu_milli:
+        raise _short(node, placement.cpu_milli, node.free_cpu_milli, "milli-cores", at)
+    if placement.memory_mib and placement.memory_mib > node.free_memory_mib:
+        raise _short(node, placement.memory_mib, node.free_memory_mib, "MiB of host memory", at)
+    if len(node.residents) >= facts.allocatable_pods - facts.foreign_pods:
+        raise _short(node, 1, node.free_pods, "pods", at)
+    check_distinct(placement, at)
+    for piece in placement.slices:
+        _check_card(node, piece, at)
+
+
+def _why_not(node: NodeState, facts: NodeFacts | None) -> str:
+    if facts is None:
+        return "Kubernetes has not been heard of it"
+    return "it is gone" if facts.gone else node.reason or "it is not fresh"
+
+
+def _short(node: NodeState, asked: int, free: int, unit: str, at: int) -> InvariantBroken:
+    return InvariantBroken(f"{node.name} is over-committed at {at}: {asked} {unit} asked, {free} free")
+
+
+def check_distinct(placement: Placement, at: int) -> None:
+    """No card twice in one placement. Raises InvariantBroken."""
+    pieces = placement.slices
+    if len(pieces) > 1 and len({piece.card for piece in pieces}) < len(pieces):
+        raise InvariantBroken(f"a placement at {at} on {placement.node} names a card twice")
+
+
+def _check_card(node: NodeState, piece: CardSlice, at: int) -> None:
+    card = node.cards.get(piece.card)
+    if card is None or not card.usable:
+        raise InvariantBroken(f"card {piece.card} of {node.name} is sold at {at} and may not be")
+    if piece.share_milli > WHOLE_CARD - card.used_milli or piece.memory_mib > card.capacity_mib - card.used_mib:
+        raise InvariantBroken(
+            f"card {piece.card} is over-committed at {at}: {piece.share_milli} thousandths and {piece.memory_mib} MiB "
+            f"asked, {card.free_milli} and {card.free_mib} free"
+        )
+
+
+def check_growth(card: CardState, old: CardSlice, new: CardSlice, uid: RequestUid, at: int) -> None:
+    """What a resize adds has room on its card; giving back is always possible. Raises InvariantBroken."""
+    milli, mib = new.share_milli - old.share_milli, new.memory_mib - old.memory_mib
+    if milli > max(0, card.free_milli) or mib > max(0, card.free_mib):
+        raise InvariantBroken(
+            f"card {new.card} is over-committed by the resize of {uid} at {at}: {milli} thousandths and {mib} MiB more "
+            f"asked, {card.free_milli} and {card.free_mib} free"
+        )
+
+
+def check_gangs(state: LedgerState, records: Iterable[Record], at: int) -> None:
+    """A gang is all or nothing: who places one member places, or has placed, all of them. `records` are folded already.
+
+    Raises:
+        InvariantBroken: a part of a gang was placed.
+    """
+    placed: Counter[tuple[str, str]] = Counter()
+    sizes: dict[tuple[str, str], int] = {}
+    for record in records:
+        if isinstance(record, Reserved):
+            request = state.requests.get(record.uid)
+            gang = request.request.gang if request else None
+            if request and gang:
+                key = (request.accepted.namespace, gang.name)
+                placed[key] += 1
+                sizes[key] = max(gang.size, sizes.get(key, 0))
+    for key, size in sizes.items():
+        if placed[key] < size and (count := _ever_placed(state, *key)) < size:
+            raise InvariantBroken(f"{count} of {size} members of gang {'/'.join(key)} are placed at {at}")
+
+
+def _ever_placed(state: LedgerState, namespace: str, gang: str) -> int:
+    """Members that hold a placement or held one. A scan, needed only when a lost member is placed again."""
+
+    def member(request: RequestState) -> bool:
+        ref = request.request.gang
+        return ref is not None and ref.name == gang and request.accepted.namespace == namespace
+
+    both = (*state.requests.values(), *state.recent.values())
+    return sum(1 for request in both if request.decided_at and member(request))

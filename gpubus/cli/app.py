@@ -1,0 +1,55 @@
+"""The command tree: one command a file, imported when it is used."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from cyclopts import App
+
+from gpubus.cli.exits import help_text
+
+HELP = """GPU sharing for Kubernetes: publish a pod request, get a slice of a card and the reason why.
+
+Begin with `gpubus demo` (everything on this machine, for a minute) or `gpubus local` (until Ctrl-C).
+"""
+
+COMMANDS = {
+    "local": ("local:local", "Run everything on this machine, with simulated nodes."),
+    "demo": ("demo:demo", "Run everything for a minute under a mixed workload, then audit it."),
+    "submit": ("submit:submit", "Ask for a pod on a slice of a card."),
+    "withdraw": ("withdraw:withdraw", "Take a request back."),
+    "get": ("get:get", "Show requests, cards or nodes."),
+    "explain": ("explain:explain", "Tell why a request is where it is, or why it waits."),
+    "watch": ("watch:watch", "Show events as they happen."),
+    "top": ("top:top", "Show the cards as bars, live."),
+    "trace": ("trace:trace", "Show the span tree of a request."),
+    "audit": ("audit:audit", "Compare ledger, Kubernetes and monitors."),
+    "dead-letters": ("deadletters:dead_letters", "Show what could not be understood."),
+    "replay": ("replay:replay", "Feed a recorded trace through the same services."),
+    "settings": ("settings:settings", "Show the effective settings and where they come from."),
+}
+"""Name, place and summary, in the order of `--help`: start it, use it, ask it, check it."""
+
+
+def build(chosen: str = "") -> App:
+    """The `gpubus` command. The `chosen` one shows its whole docstring in its help, the others their summary."""
+    app = App(
+        name="gpubus",
+        help=HELP,
+        version=_version,
+        help_format="markdown",
+        help_epilogue=f"Exit status:\n\n```\n{help_text()}\n```",
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for order, (name, (place, summary)) in enumerate(COMMANDS.items()):
+        about = {} if name == chosen else {"help": summary}
+        app.command(f"gpubus.cli.{place}", name=name, help_epilogue="", sort_key=order, **about)
+    return app
+
+
+def _version() -> str:
+    try:
+        return metadata.version("gpubus")
+    except metadata.PackageNotFoundError:
+        return "not installed"

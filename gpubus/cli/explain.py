@@ -1,0 +1,81 @@
+"""`gpubus explain`: why is it where it is, or nowhere? And where would it go?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from contracts.answers import Explanation
+from gpubus import requestfile
+from gpubus.cli.common import Common, Format, Namespace, address, connected, run, show_all, show_json
+from gpubus.cli.exits import Exit
+from gpubus.cli.submit import read_text
+from gpubus.errors import AnswerIsNo, UsageError
+from gpubus.render.explain import explanation
+from gpubus.settings import ClientSettings
+
+
+def explain(
+    name: str | None = None,
+    /,
+    *,
+    what_if: Annotated[str | None, Parameter(allow_leading_hyphen=True, show_default=False)] = None,
+    namespace: Namespace = None,
+    output: Format = "table",
+    common: Common | None = None,
+) -> int:
+    """Tell why a request is where it is, or why it waits.
+
+    Placed: node, cards, policy, the score of the choice and of the runner-up.
+    Pending: what is needed, what is free, where it came closest, and the nearest change that would fit.
+    Exit status 1 when there is no such request.
+
+    Try:
+
+    ```
+    gpubus explain train
+    gpubus explain team/train -o json
+    gpubus explain --what-if request.toml
+    ```
+
+    Args:
+        name: NAME or NAMESPACE/NAME.
+        what_if: A file with one request: tell where it would go now, and change nothing; - is standard input.
+        namespace: Namespace of the request.
+        output: table or json.
+        common: Connection.
+    """
+    settings = (common or Common()).loaded().settings
+    if (name is None) == (what_if is None):
+        raise UsageError("give the NAME of a request, or --what-if FILE")
+    if what_if is not None:
+        return run(_what_if(what_if, namespace or settings.gpubus.namespace, settings, output))
+    space, name = address(name or "", namespace, settings)
+    return run(_explain(space, name, settings, output))
+
+
+async def _explain(namespace: str, name: str, settings: ClientSettings, output: str) -> Exit:
+    async with connected(settings) as client:
+        answer = await client.explain(name, namespace=namespace)
+    if not answer.known:
+        raise AnswerIsNo(f"there is no request {namespace}/{name}")
+    _show(answer, output, what_if=False)
+    return Exit.OK
+
+
+async def _what_if(file: str, namespace: str, settings: ClientSettings, output: str) -> Exit:
+    wanted = requestfile.read(read_text(file), file)
+    if len(wanted) != 1:
+        raise UsageError(f"{file}: --what-if takes one request, this file holds {len(wanted)}")
+    async with connected(settings) as client:
+        answer = await client.what_if(wanted[0].data, namespace=namespace)
+    _show(answer, output, what_if=True)
+    return Exit.OK if answer.placement is not None else Exit.NO
+
+
+def _show(answer: Explanation, output: str, *, what_if: bool) -> None:
+    if output == "json":
+        show_json(answer)
+    else:
+        show_all(explanation(answer, what_if=what_if))

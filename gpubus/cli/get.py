@@ -1,0 +1,77 @@
+"""`gpubus get requests|cards|nodes`: the ledger as tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from gpubus.cli.common import Common, Everywhere, Format, Namespace, connected, run, show, show_json
+from gpubus.cli.exits import Exit
+from gpubus.client import Client
+from gpubus.errors import UsageError
+from gpubus.render import tables
+from gpubus.settings import ClientSettings
+
+What = Literal["requests", "cards", "nodes"]
+
+
+def get(
+    what: What,
+    /,
+    *,
+    namespace: Namespace = None,
+    everywhere: Everywhere = False,
+    output: Format = "table",
+    common: Common | None = None,
+) -> int:
+    """Show requests, cards or nodes as the ledger has them.
+
+    Try:
+
+    ```
+    gpubus get requests
+    gpubus get requests -A -o wide
+    gpubus get cards
+    gpubus get nodes -o json
+    ```
+
+    Args:
+        what: requests, cards or nodes.
+        namespace: Namespace of the requests.
+        everywhere: Requests of all namespaces.
+        output: table, wide or json.
+        common: Connection.
+    """
+    if what != "requests" and (namespace or everywhere):
+        raise UsageError(f"{what} are in no namespace")
+    settings = (common or Common()).loaded().settings
+    space = "" if everywhere else namespace or settings.gpubus.namespace
+    return run(_get(what, space, settings, output))
+
+
+async def _get(what: What, namespace: str, settings: ClientSettings, output: str) -> Exit:
+    async with connected(settings) as client:
+        rows = await _rows(client, what, namespace)
+    if output == "json":
+        show_json(rows)
+    elif rows:
+        show(_table(what, rows, wide=output == "wide"))
+    else:
+        show(Text("(none)", style="dim"))
+    return Exit.OK
+
+
+async def _rows(client: Client, what: What, namespace: str) -> Sequence[Any]:
+    if what == "requests":
+        return await client.requests(namespace=namespace)
+    return await (client.cards() if what == "cards" else client.nodes())
+
+
+def _table(what: What, rows: Sequence[Any], *, wide: bool) -> Table:
+    if what == "requests":
+        return tables.requests(rows, now_ms=time.time_ns() // 1_000_000, wide=wide)
+    return tables.cards(rows, wide=wide) if what == "cards" else tables.nodes(rows, wide=wide)

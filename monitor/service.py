@@ -1,0 +1,202 @@
+"""The monitor: says over the bus what `CardWatch` holds, at a steady pace and at once when it is news.
+
+In: a bus, the watched cards, the host's /proc, the settings. Out, in tasks that do not wait for each other:
+
+    heartbeats   core, every `heartbeat_s`, and at once when a card's health changes; also while the driver hangs
+    usage        core, every `usage_s`; what is not known is absent
+    inventory    stored, at start and on every change, until the stream has it; the newest wins
+    verify       looks now and then whether the stream still has it
+    shares       for simulated cards: reads what is sold on this node
+
+Nothing here tells freshness by a wall clock: receivers go by their own clocks, by `sequence` within an `incarnation`.
+A publish that fails is dropped, the next one is newer; only inventories are tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from bus.protocol import Bus, BusError
+from bus.runtime.retry import GaveUp, retrying
+from contracts.inventory import NodeInventory
+from contracts.messages import encode
+from contracts.outcomes import NodeShares
+from contracts.subjects import INVENTORY, SHARES
+from monitor import cpu, report
+from monitor.cards.protocol import TakesShares
+from monitor.report import Identity
+from monitor.settings import MonitoringSettings
+from monitor.ticks import Ticks
+from monitor.watch import CardWatch
+
+log = logging.getLogger(__name__)
+
+TRY_S = 30.0
+"""After so long of trying one thing in vain it is said as an error, and tried on."""
+
+
+class Monitor:
+    """One life of one node's monitor; made inside the event loop."""
+
+    def __init__(self, bus: Bus, watch: CardWatch, who: Identity, settings: MonitoringSettings) -> None:
+        self.stored: NodeInventory | None = None
+        """The last inventory that the stream has acknowledged."""
+        self._bus = bus
+        self._watch = watch
+        self._who = who
+        self._settings = settings
+        self._subjects = report.subjects_of(who.node)
+        self._heard = True
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Publish until `stop` is set. Raises (in a group) DriverMissing: there is nothing to watch, as configured."""
+        works = [self._watch.run, self._heartbeats, self._usage, self._inventories, self._verify, self._shares]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work(), name=f"monitor {work.__name__.strip('_')}") for work in works]
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            await self._watch.close()
+
+    # --- may be lost ------------------------------------------------------------------------------------------------
+
+    async def _heartbeats(self) -> None:
+        clock = asyncio.get_running_loop().time
+        began, sequence = clock(), 0
+        ticks = Ticks(self._settings.heartbeat_s, self._watch.alarm)
+        while True:
+            sequence += 1
+            uptime_ms = round((clock() - began) * 1000)
+            beat = report.heartbeat(self._who, self._watch.book, sequence=sequence, uptime_ms=uptime_ms)
+            await self._say(self._subjects.heartbeat, beat)
+            await ticks.next()
+
+    async def _usage(self) -> None:
+        clock, proc = asyncio.get_running_loop().time, Path(self._settings.proc_path)
+        ticks = Ticks(self._settings.usage_s)
+        began, sequence, before = clock(), 0, cpu.read(proc)
+        while True:
+            await ticks.next()
+            now, host, sequence = clock(), cpu.read(proc), sequence + 1
+            message = report.usage(
+                self._who,
+                self._watch.book,
+                self._watch.take_samples(),
+                cpu.host_usage(before, host) if host else None,
+                sequence=sequence,
+                period_ms=round((now - began) * 1000),
+            )
+            began, before = now, host
+            await self._say(self._subjects.usage, message)
+
+    async def _say(self, subject: str, message: msgspec.Struct) -> None:
+        """Publish and forget; an outage is logged when it begins and when it ends."""
+        try:
+            await self._bus.publish(subject, encode(message))
+        except BusError as error:
+            if self._heard:
+                log.warning("the bus does not take our messages", extra={"reason": str(error)})
+            self._heard = False
+            return
+        if not self._heard:
+            log.info("the bus takes our messages again")
+        self._heard = True
+
+    # --- must arrive ------------------------------------------------------------------------------------------------
+
+    async def _inventories(self) -> None:
+        """First learn what an earlier monitor of this boot has published, then keep the stream up to date."""
+        await _persist("read the last inventory", self._remember)
+        while True:
+            await self._watch.changed.wait()
+            if self._watch.known:
+                await _persist("store the inventory", self._store)
+            else:
+                self._watch.changed.clear()
+
+    async def _remember(self) -> None:
+        self._watch.remember(await self._last_inventory(), self._who.boot_id)
+
+    async def _store(self) -> None:
+        """Each try takes the newest inventory; a change during the try makes another one."""
+        self._watch.changed.clear()
+        inventory = self._inventory()
+        try:
+            await self._bus.store(self._subjects.inventory, encode(inventory), stream=INVENTORY.stream)
+        except BusError:
+            self._watch.changed.set()
+            raise
+        self.stored = inventory
+        log.info("inventory stored", extra={"cards": len(inventory.cards), "unhealthy": self._watch.book.unhealthy})
+
+    async def _verify(self) -> None:
+        """A bus that lost its disk has lost our inventory, and an old monitor of this node may have spoken last."""
+        ticks = Ticks(self._settings.verify_s)
+        while True:
+            await ticks.next()
+            with contextlib.suppress(BusError):  # the next look is soon enough
+                found = await self._last_inventory()
+                speaker = found.incarnation if found else "nobody"
+                if self.stored is not None and speaker != self._who.incarnation:
+                    log.warning("the stream does not hold our inventory", extra={"last_spoke": speaker})
+                    self._watch.changed.set()
+
+    async def _last_inventory(self) -> NodeInventory | None:
+        last = await self._bus.last(INVENTORY.stream, self._subjects.inventory)
+        try:
+            return None if last is None else msgspec.json.decode(last.data, type=NodeInventory)
+        except msgspec.MsgspecError as error:
+            log.warning("the last inventory cannot be read", extra={"reason": str(error)})
+            return None
+
+    def _inventory(self) -> NodeInventory:
+        watch = self._watch
+        return report.inventory(
+            self._who, watch.book, driver_version=watch.driver_version, provider=watch.provider.name
+        )
+
+    # --- what is sold here ------------------------------------------------------------------------------------------
+
+    async def _shares(self) -> None:
+        """Only for a provider whose cards behave by their shares; the others find out from the driver."""
+        if isinstance(self._watch.provider, TakesShares):
+            while True:
+                await _persist("read the shares", self._follow_shares)
+
+    async def _follow_shares(self) -> None:
+        batches = self._bus.read(SHARES.stream, subject=self._subjects.shares)
+        newest: NodeShares | None = None
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                for message in batch.messages:
+                    newest = self._take_shares(message.data, newest)
+
+    def _take_shares(self, data: bytes, newest: NodeShares | None) -> NodeShares | None:
+        """A snapshot of the same epoch that is older than the newest is refused; garbage is logged and skipped."""
+        try:
+            shares = msgspec.json.decode(data, type=NodeShares)
+        except msgspec.MsgspecError as error:
+            log.warning("a shares message cannot be read", extra={"reason": str(error)})
+            return newest
+        if newest and shares.epoch == newest.epoch and shares.ledger_sequence < newest.ledger_sequence:
+            return newest
+        if isinstance(self._watch.provider, TakesShares):
+            self._watch.provider.assign(shares)
+        return shares
+
+
+async def _persist(what: str, step: Callable[[], Awaitable[None]]) -> None:
+    """Try until it works, and say so loudly now and then."""
+    while True:
+        try:
+            return await retrying(what, on=BusError, deadline_s=TRY_S)(step)
+        except GaveUp as error:
+            log.error("still trying", extra={"reason": str(error)})  # noqa: TRY400 - the reason is the whole story

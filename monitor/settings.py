@@ -1,0 +1,89 @@
+"""The monitor's settings: which node, which cards, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from bus.runtime.config import variable
+from bus.runtime.settings import Seconds, ServiceSettings, Settings, Text
+from contracts.units import MAX_MEMORY_MIB, MemoryMib, ModelName
+from monitor.cards.protocol import ProviderName
+from monitor.cards.readings import MemoryRules
+from monitor.cards.simulated import SimulatedKind
+
+NodeText = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", max_length=253)]
+SizeMib = Annotated[int, Meta(ge=1, le=MAX_MEMORY_MIB)]
+
+_KIND = SimulatedKind()
+_RULES = MemoryRules()
+
+
+class SimulatedSettings(Settings, frozen=True, kw_only=True):
+    """The made-up cards of `provider = "simulated"`; the defaults are those of an A100 with 40 GiB."""
+
+    cards: Annotated[int, Meta(ge=0, le=64)] = _KIND.cards
+    """How many."""
+    model: ModelName = _KIND.model
+    """The model's name, as requests ask for it."""
+    memory_mib: SizeMib = _KIND.memory_mib
+    """Memory of each card in MiB, as the driver would report it."""
+    reserved_mib: MemoryMib = _KIND.reserved_mib
+    """MiB of it that the driver would keep for itself; never sold."""
+
+    def kind(self) -> SimulatedKind:
+        """As the provider takes it."""
+        return SimulatedKind(
+            cards=self.cards, model=self.model, memory_mib=self.memory_mib, reserved_mib=self.reserved_mib
+        )
+
+
+class MonitoringSettings(Settings, frozen=True, kw_only=True):
+    """One node, its cards, and the pace."""
+
+    node: NodeText = ""
+    """The Kubernetes name of this node; needed. In a DaemonSet from the downward API (`spec.nodeName`)."""
+    provider: ProviderName = "nvml"
+    """nvml: the cards that the NVIDIA driver lists. simulated: cards made up from the group `simulated`."""
+    simulated: SimulatedSettings = SimulatedSettings()
+    heartbeat_s: Seconds = 1.0
+    """Seconds between heartbeats: the unit of a receiver's patience, who suspects the node after a few missing ones."""
+    sample_s: Seconds = 0.5
+    """Seconds between looks at the cards. A lost card is noticed after one; it costs about ten driver calls a card."""
+    usage_s: Seconds = 1.0
+    """Seconds that one usage message sums up."""
+    driver_deadline_s: Seconds = 5.0
+    """Seconds until a driver call counts as hanging and all cards as suspect. Opening the driver without its
+    persistence mode takes one to three; a hanging one takes minutes or never comes back."""
+    recover_after_s: Seconds = 60.0
+    """Seconds that a failed card must be well before it is offered again: a card that flaps is worse than none."""
+    verify_s: Seconds = 30.0
+    """Seconds between looks whether the facts stream still holds our inventory, for a bus that lost its disk."""
+    reserved_fallback_mib: MemoryMib = _RULES.reserved_fallback_mib
+    """MiB kept back on each card where the driver cannot tell what it reserved (before R510). More than the 300 to
+    650 that data-centre cards were seen to reserve."""
+    unified_memory_mib: SizeMib | None = None
+    """MiB that a card may sell which reports no memory of its own (unified memory). Not set: none."""
+    proc_path: Text = "/proc"
+    """Where the host's /proc is; its stat, meminfo and boot id are read."""
+    boot_id: Text = ""
+    """Identity of this boot of the node. Empty: sys/kernel/random/boot_id below `proc_path`."""
+
+    def problems(self) -> Iterator[str]:
+        """The node has a name; a look is not longer than the period that sums it up."""
+        if not self.node:
+            yield f"node is not set; set {variable('monitor.node')} to the name of this Kubernetes node"
+        if self.sample_s > self.usage_s:
+            yield f"sample_s = {self.sample_s:g} is longer than usage_s = {self.usage_s:g}: periods without a sample"
+
+    def memory_rules(self) -> MemoryRules:
+        """As the provider takes them."""
+        return MemoryRules(reserved_fallback_mib=self.reserved_fallback_mib, unified_total_mib=self.unified_memory_mib)
+
+
+class MonitorSettings(ServiceSettings, frozen=True, kw_only=True):
+    """All settings of `python -m monitor`."""
+
+    monitor: MonitoringSettings = MonitoringSettings()

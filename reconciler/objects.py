@@ -1,0 +1,198 @@
+"""Kubernetes objects, with only the fields that are read here: a list of pods decodes ten times faster that way.
+
+Strangers write these objects, so everything but a name may be missing. What is missing has a default that means
+"nothing said", never a value that somebody might have meant.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+Quantities = dict[str, str | int]
+"""Resource name to Kubernetes quantity; the API server writes strings, strangers write numbers."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A part of an object, in Kubernetes' spelling."""
+
+
+class Metadata(Part, frozen=True, kw_only=True):
+    """Who an object is. `uid` is Kubernetes' own and differs in each life of a name."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class Resources(Part, frozen=True, kw_only=True):
+    """What a container or a whole pod asks for."""
+
+    requests: Quantities | None = None
+
+
+class Container(Part, frozen=True, kw_only=True):
+    """One container; an init container that restarts always is a sidecar and runs beside the others."""
+
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str = ""
+
+
+class Gate(Part, frozen=True, kw_only=True):
+    """A scheduling gate: the pod may not be bound while it has one."""
+
+    name: str = ""
+
+
+class PodSpec(Part, frozen=True, kw_only=True):
+    """What a pod asks for and where it is."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    overhead: Quantities | None = None
+    resources: Resources | None = None
+    scheduling_gates: tuple[Gate, ...] | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class Waiting(Part, frozen=True, kw_only=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+
+
+class Terminated(Part, frozen=True, kw_only=True):
+    """How a container ended."""
+
+    exit_code: int | None = None
+    reason: str = ""
+
+
+class ContainerState(Part, frozen=True, kw_only=True):
+    """One of these is set."""
+
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Part, frozen=True, kw_only=True):
+    """How a container is doing, and what the kubelet keeps for it while a resize is under way."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+    allocated_resources: Quantities | None = None
+
+
+class PodStatus(Part, frozen=True, kw_only=True):
+    """How a pod is doing."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(Part, frozen=True, kw_only=True):
+    """A pod."""
+
+    metadata: Metadata
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class KubeTaint(Part, frozen=True, kw_only=True):
+    """A taint of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Part, frozen=True, kw_only=True):
+    """What operators say of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[KubeTaint, ...] | None = None
+
+
+class Condition(Part, frozen=True, kw_only=True):
+    """A condition: True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(Part, frozen=True, kw_only=True):
+    """What the kubelet says of its node."""
+
+    allocatable: Quantities | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(Part, frozen=True, kw_only=True):
+    """A node."""
+
+    metadata: Metadata
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+Object = TypeVar("Object", Pod, Node)
+
+
+class ListMetadata(Part, frozen=True, kw_only=True):
+    """Of a list: the version to watch from, and where the next page begins."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class ListOf(Part, Generic[Object], frozen=True, kw_only=True):
+    """One page of a list."""
+
+    metadata: ListMetadata
+    items: tuple[Object, ...] | None = None
+
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+
+class WatchLine(Part, frozen=True, kw_only=True):
+    """One line of a watch. The object is decoded once its type is known: an ERROR carries a Status, not a pod."""
+
+    type: EventType
+    object: msgspec.Raw
+
+
+class StatusCause(Part, frozen=True, kw_only=True):
+    """One machine-readable cause of a refusal; most refusals have none."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(Part, frozen=True, kw_only=True):
+    """What a Status speaks of."""
+
+    kind: str = ""
+    name: str = ""
+    causes: tuple[StatusCause, ...] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(Part, frozen=True, kw_only=True):
+    """Kubernetes' answer when it is not the object itself."""
+
+    status: str = ""
+    reason: str = ""
+    code: int = 0
+    message: str = ""
+    details: StatusDetails | None = None

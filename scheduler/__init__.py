@@ -1,0 +1,1 @@
+"""Decides: admission, the queue, placement, the ledger's only author."""

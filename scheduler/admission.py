@@ -1,0 +1,212 @@
+"""The door: what somebody published becomes a request, a refusal that names field, value and bound, or a dead letter.
+
+Pure. A refusal needs somebody to address, so a message is refused when its name can be read and is a dead letter when
+it cannot. Nothing is stripped or corrected: what is outside the restricted template is refused, with the nearest key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from contracts.messages import Value
+from contracts.outcomes import Refusal
+from contracts.requests import PodRequest, PodTemplate, RequestMessage, Resize, Withdraw
+from contracts.units import NAME_PATTERN
+
+MAX_BYTES = 64 * 1024
+"""Of one request; the stream refuses larger ones too."""
+
+DEVICE_VARIABLES = ("NVIDIA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_", "LD_", "GPUBUS_")
+"""Prefixes of variables that pick devices, load code into every process, or are ours."""
+
+RESERVED_KEYS = ("gpubus.dev", "kubernetes.io", "k8s.io")
+"""Domains of labels and annotations that belong to us or to Kubernetes, with all their subdomains."""
+
+_decoder = msgspec.json.Decoder(RequestMessage)
+"""Not `convert(raw, ...)`: a union is compiled anew at each call of it, thirty microseconds."""
+
+
+class Admitted(Value, frozen=True, kw_only=True):
+    """A request that may enter the queue."""
+
+    message: PodRequest | Withdraw | Resize
+
+
+class Refused(Value, frozen=True, kw_only=True):
+    """Everything that is wrong with a request whose name is known."""
+
+    name: str
+    refusals: tuple[Refusal, ...]
+
+
+class Unreadable(Value, frozen=True, kw_only=True):
+    """A message that cannot be answered, only kept: the reason, with the path where there is one."""
+
+    reason: str
+
+
+Verdict = Admitted | Refused | Unreadable
+
+
+def admit(data: bytes, *, malformed: str = "", policies: frozenset[str] = frozenset()) -> Verdict:
+    """Judge one message of the requests subject, or of a submit.
+
+    Args:
+        data: the payload.
+        malformed: what the client found wrong with the frame (subject, header, status), or empty.
+        policies: names that `policy` may take; empty = not checked here.
+    """
+    if malformed:
+        return Unreadable(reason=f"malformed {malformed} in the NATS frame")
+    if len(data) > MAX_BYTES:
+        return Unreadable(reason=f"{len(data)} bytes, the limit is {MAX_BYTES}")
+    try:
+        raw = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Unreadable(reason=f"not JSON: {error}")
+    try:
+        message = _decoder.decode(data)
+    except msgspec.ValidationError as error:
+        return _invalid(raw, str(error))
+    refusals = (*_unknown(raw, type(message), ""), *_content(message, policies))
+    return Refused(name=message.name, refusals=refusals) if refusals else Admitted(message=message)
+
+
+# --- what the types refuse -----------------------------------------------------------------------------------------
+
+
+def _invalid(raw: Any, text: str) -> Verdict:
+    """A value out of its bounds: refused if the request says who it is, unreadable otherwise."""
+    name = raw.get("name") if isinstance(raw, dict) else None
+    if not isinstance(name, str) or not re.fullmatch(NAME_PATTERN, name):
+        return Unreadable(reason=text)
+    bound, _, path = text.partition(" - at `$")
+    field = path.rstrip("`").lstrip(".") or "type"
+    return Refused(
+        name=name,
+        refusals=(Refusal(field=field, value=_show(_dig(raw, field)), bound=bound, text=f"{field}: {bound}"),),
+    )
+
+
+def _dig(raw: Any, path: str) -> Any:
+    """The value at a msgspec path such as `gpu.share_milli` or `pod.env[...].name`; None where it cannot be told."""
+    for part in path.split("."):
+        if not isinstance(raw, dict) or part not in raw:
+            return None
+        raw = raw[part]
+    return raw
+
+
+def _show(value: Any) -> str:
+    return "(absent)" if value is None else msgspec.json.encode(value).decode()[:80]
+
+
+def _unknown(raw: Any, kind: type[msgspec.Struct], prefix: str) -> Iterator[Refusal]:
+    """Keys that no field has: refused, because a misspelt limit must not mean `no limit`."""
+    shape = _shape(kind)
+    for key, value in raw.items():
+        if key not in shape:
+            if prefix or key != "type":
+                yield _unknown_key(key, shape, prefix)
+        elif (inner := shape[key]) is not None:
+            for item in value if isinstance(value, list) else (value,):
+                if isinstance(item, dict):
+                    yield from _unknown(item, inner, f"{prefix}{key}.")
+
+
+@functools.cache
+def _shape(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
+    """The keys of a struct, each with the struct that its value (or its items) must be, if it is one."""
+    hints = get_type_hints(kind)
+    return {field.encode_name: _struct_in(hints[field.name]) for field in msgspec.structs.fields(kind)}
+
+
+def _struct_in(hint: Any) -> type[msgspec.Struct] | None:
+    candidates = (hint, *get_args(hint))
+    return next((t for t in candidates if isinstance(t, type) and issubclass(t, msgspec.Struct)), None)
+
+
+def _unknown_key(key: str, known: Iterable[str], prefix: str) -> Refusal:
+    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    hint = f"; did you mean {prefix}{near[0]}?" if near else ""
+    bound = f"one of {', '.join(sorted(known))}"
+    return Refusal(
+        field=f"{prefix}{key}"[:200], value=key[:80], bound=bound, text=f"{prefix}{key} is no field{hint}"[:500]
+    )
+
+
+# --- what the rules refuse -----------------------------------------------------------------------------------------
+
+
+def _content(message: PodRequest | Withdraw | Resize, policies: frozenset[str]) -> Iterator[Refusal]:
+    if not isinstance(message, PodRequest):
+        return
+    for rule in _RULES:
+        yield from rule(message)
+    if message.policy is not None and policies and message.policy not in policies:
+        yield _refuse("policy", message.policy, f"one of {', '.join(sorted(policies))}", "is no placement policy")
+
+
+def _refuse(field: str, value: str, bound: str, text: str) -> Refusal:
+    return Refusal(field=field, value=value[:80], bound=bound, text=f"{field}: {value[:80]!r} {text}; allowed: {bound}")
+
+
+def _environment(request: PodRequest) -> Iterator[Refusal]:
+    for index, variable in enumerate(request.pod.env):
+        if variable.name.upper().startswith(DEVICE_VARIABLES):
+            yield _refuse(
+                f"pod.env[{index}].name",
+                variable.name,
+                f"no name that begins with {', '.join(DEVICE_VARIABLES)}",
+                "is set by the platform",
+            )
+
+
+def _metadata(request: PodRequest) -> Iterator[Refusal]:
+    for field, keys in (("labels", request.pod.labels), ("annotations", request.pod.annotations)):
+        for key in sorted(keys):
+            if _reserved(key):
+                yield _refuse(f"pod.{field}", key, f"no key of {', '.join(RESERVED_KEYS)}", "is a reserved key")
+
+
+SIMULATION_KEY = "gpubus.dev/simulated-run-s"
+"""The one key of ours that users may set: how long a simulated kubelet runs the pod. Real kubelets ignore it."""
+
+
+def _reserved(key: str) -> bool:
+    domain = key.partition("/")[0] if "/" in key else ""
+    return key != SIMULATION_KEY and any(domain == d or domain.endswith(f".{d}") for d in RESERVED_KEYS)
+
+
+def _tolerations(request: PodRequest) -> Iterator[Refusal]:
+    for index, toleration in enumerate(request.tolerations):
+        if toleration.key is None:
+            yield _refuse(f"tolerations[{index}].key", "(absent)", "a taint's key", "would tolerate every taint")
+
+
+def _cards(request: PodRequest) -> Iterator[Refusal]:
+    gpu = request.gpu
+    if gpu.cards == 0 and (gpu.memory_mib or gpu.models):
+        yield _refuse("gpu.cards", "0", "at least 1 with gpu.memory_mib or gpu.models", "asks for no card")
+
+
+def _no_nul(request: PodRequest) -> Iterator[Refusal]:
+    """A NUL in an argument or variable cannot reach a process; the kubelet would fail long after we said yes."""
+    template: PodTemplate = request.pod
+    for field, texts in (
+        ("pod.command", template.command),
+        ("pod.args", template.args),
+        ("pod.env", tuple(v.value for v in template.env)),
+        ("pod.working_dir", (template.working_dir,)),
+    ):
+        if any("\0" in text for text in texts):
+            yield _refuse(field, "\\0", "text without NUL characters", "holds a NUL character")
+
+
+_RULES: tuple[Callable[[PodRequest], Iterator[Refusal]], ...] = (_environment, _metadata, _tolerations, _cards, _no_nul)

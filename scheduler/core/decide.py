@@ -1,0 +1,108 @@
+"""One request, one state, one decision.
+
+In: the state (ahead of the log or not), the request, the default policy, the rankings kept for this state. Out: `Placed`
+with the placement and its rationale, or `Unplaced` with reasons that hold numbers. Nothing is changed: the caller turns a
+`Placed` into a `Reserved` record and folds it, and the next decision sees it.
+
+What to do with an `Unplaced` (wait, preempt, refuse) is not decided here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.ledger.state import LedgerState, RequestState
+from contracts.decisions import Candidate, CardSlice, Placement, Rationale, Reserved
+from contracts.outcomes import Reason
+from contracts.units import CardUuid, NodeName, RequestUid
+from scheduler.core.feasibility import fits
+from scheduler.core.feasibility.fast import Choice
+from scheduler.core.policies import DEFAULT_POLICY, Policy, policy_for
+from scheduler.core.ranking import Ranking, Rankings
+from scheduler.core.reasons import reasons_against
+from scheduler.core.request import Shape, memory_on, shape_of
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """The request gets this."""
+
+    uid: RequestUid
+    placement: Placement
+    rationale: Rationale
+
+    def record(self) -> Reserved:
+        """The record that makes it so."""
+        return Reserved(uid=self.uid, placement=self.placement, rationale=self.rationale)
+
+
+class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
+    """It fits nowhere now; the reason that came closest first."""
+
+    uid: RequestUid
+    reasons: tuple[Reason, ...]
+
+
+Decision = Placed | Unplaced
+
+
+def decide(
+    state: LedgerState, request: RequestState, policy: Policy = DEFAULT_POLICY, rankings: Rankings | None = None
+) -> Decision:
+    """Where the request goes in this state; a policy named by the request stands above `policy`.
+
+    Raises:
+        UnknownPolicy: the request names a policy that is not in the table.
+    """
+    rankings = rankings or Rankings()
+    rankings.sync(state)
+    shape = shape_of(request.accepted.request)
+    placed = place(request.uid, shape, policy_for(shape, policy), rankings)
+    if placed is not None:
+        return placed
+    return Unplaced(uid=request.uid, reasons=reasons_against(shape, state.nodes, state.requests))
+
+
+def place(uid: RequestUid, shape: Shape, policy: Policy, rankings: Rankings) -> Placed | None:
+    """The best node of synchronised rankings, or None, which costs a few microseconds: for retries of what waits."""
+    ranking = rankings.ranked(shape, policy)
+    if not ranking.order:
+        return None
+    node, _ = rankings.read(ranking.order[0])
+    chosen = fits(shape, rankings.views[node], policy.order, ranking.mix)
+    if chosen is None:
+        raise AssertionError(f"{node} is ranked for {shape} and does not fit")
+    return Placed(uid=uid, placement=placement_of(shape, node, chosen), rationale=_rationale(ranking, rankings))
+
+
+def placement_of(shape: Shape, node: str, chosen: Choice) -> Placement:
+    """The slices, in the order of the cards on the node."""
+    cards = chosen if len(chosen) < 2 else sorted(chosen, key=lambda card: card.position)  # noqa: PLR2004
+    return Placement(
+        node=NodeName(node),
+        slices=tuple(
+            CardSlice(
+                card=CardUuid(card.uuid),
+                share_milli=shape.share_milli,
+                memory_mib=memory_on(card.capacity_mib, shape, known=card.known),
+            )
+            for card in cards
+        ),
+        cpu_milli=shape.cpu_milli,
+        memory_mib=shape.host_memory_mib,
+    )
+
+
+def _rationale(ranking: Ranking, rankings: Rankings) -> Rationale:
+    order = ranking.order
+    return Rationale(
+        policy=ranking.policy.name,
+        chosen=_candidate(rankings, order[0]),
+        runner_up=_candidate(rankings, order[1]) if len(order) > 1 else None,
+        feasible_nodes=len(order),
+        rejected_nodes=len(rankings.views) - len(order),
+    )
+
+
+def _candidate(rankings: Rankings, key: int) -> Candidate:
+    node, score = rankings.read(key)
+    return Candidate(node=NodeName(node), score=score)

@@ -1,0 +1,53 @@
+"""What the engine asks of placement, over one assumed state and the rankings kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bus.ledger.state import LedgerState, RequestState
+from contracts.decisions import Reserved
+from contracts.outcomes import Reason
+from scheduler.core.decide import Placed, place
+from scheduler.core.feasibility import fits
+from scheduler.core.gang import place_gang
+from scheduler.core.policies import POLICIES, policy_for
+from scheduler.core.ranking import Rankings
+from scheduler.core.reasons import reasons_against
+from scheduler.core.request import Shape, shape_of
+
+
+class Placer:
+    """Places requests against a state that somebody else folds.
+
+    Args:
+        state: read only here.
+        default_policy: for requests that name none.
+    """
+
+    def __init__(self, state: LedgerState, default_policy: str) -> None:
+        self.state = state
+        self.policy = POLICIES[default_policy]
+        self.rankings = Rankings()
+
+    def place(self, request: RequestState) -> Reserved | None:
+        """The decision, or None when it fits nowhere now."""
+        self.rankings.sync(self.state)
+        shape = shape_of(request.request)
+        placed = place(request.uid, shape, policy_for(shape, self.policy), self.rankings)
+        return placed.record() if placed is not None else None
+
+    def place_gang(self, members: Sequence[RequestState]) -> list[Reserved] | None:
+        """All members at once, or None; the state is untouched either way."""
+        decision = place_gang(self.state, list(members), self.policy, self.rankings)
+        return [placed.record() for placed in decision if isinstance(placed, Placed)] if _whole(decision) else None
+
+    def fits_any(self, shape: Shape, nodes: Iterable[str]) -> bool:
+        """Whether one of these nodes could take the shape now."""
+        self.rankings.sync(self.state)
+        policy, mix = policy_for(shape, self.policy), self.rankings.mix
+        views = (self.rankings.views.get(name) for name in nodes)
+        return any(fits(shape, view, policy.order, mix) is not None for view in views if view is not None)
+
+    def reasons(self, request: RequestState) -> tuple[Reason, ...]:
+        """Why it fits nowhere, closest first, with numbers."""
+        return reasons_against(shape_of(request.request), self.state.nodes, self.state.requests)

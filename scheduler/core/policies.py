@@ -1,0 +1,135 @@
+"""Policies: which scores with which weights, and which cards of a node first; one table, each line with its reason.
+
+`GROUP` is added to every policy for requests with an affinity tag, with a weight above all that the others can reach:
+such a request goes to its group if there is room, whatever the policy.
+
+Ties, always: higher score, then `NodeState.tie` (a digest of the node's name, which has nothing to do with hardware),
+then the name. A random order loses 5 points of allocation to a fixed one, an order by hardware loses 10.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from contracts.units import WHOLE_CARD
+from scheduler.core.feasibility.fast import Choice, Order, fits
+from scheduler.core.mix import Mix
+from scheduler.core.orders import emptiest, in_position, least_fragment, tightest
+from scheduler.core.request import Shape
+from scheduler.core.scores import ScoreRule, card_left, cpu_left, fragment, group, node_left
+from scheduler.core.view import NodeView
+
+
+class Weighted(msgspec.Struct, frozen=True):
+    """A scoring rule and what one point of it counts."""
+
+    rule: ScoreRule
+    weight: int
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How to choose among nodes where a request fits."""
+
+    name: str
+    version: int
+    """Counts up with every change that can move a decision; stands in `Commit.policy_version`."""
+    why: str
+    scores: tuple[Weighted, ...]
+    order: Order
+    learns: bool = False
+    """Scores depend on the mix, and go stale at its learning points."""
+
+
+GROUP_WEIGHT = 1 << 40
+"""Above every other weighted score: 64 cards x 1000 thousandths x 100,000 is 2^33."""
+
+TIGHT_WEIGHT = 64 * WHOLE_CARD + 1
+"""One thousandth on the chosen cards outweighs all that 64 cards can leave: card before node, in one number."""
+
+GROUP = Weighted(group, GROUP_WEIGHT)
+
+_TABLE = (
+    Policy(
+        name="packing",
+        version=1,
+        why="fullest fitting card, then fullest node: opens a new card, and then a new node, last. The default: needs no "
+        "history, is easy to predict, and leaves whole cards and whole nodes to those who ask for them",
+        scores=(Weighted(card_left, TIGHT_WEIGHT), Weighted(node_left, 1)),
+        order=tightest,
+    ),
+    Policy(
+        name="seed-best-fit",
+        version=1,
+        why="tightest card in the cluster, tightest CPU for requests without cards; blind to the node around the card",
+        scores=(Weighted(card_left, 1), Weighted(cpu_left, 1)),
+        order=tightest,
+    ),
+    Policy(
+        name="first-fit",
+        version=1,
+        why="first node in the fixed hardware-neutral order: the honest baseline, hard to beat and nothing to explain",
+        scores=(),
+        order=in_position,
+    ),
+    Policy(
+        name="spreading",
+        version=1,
+        why="emptiest card, then emptiest node: fewest neighbours, for latency rather than for use",
+        scores=(Weighted(card_left, -TIGHT_WEIGHT), Weighted(node_left, -1)),
+        order=emptiest,
+    ),
+    Policy(
+        name="fgd",
+        version=1,
+        why="least growth of what the coming mix cannot use: most allocation of the published rules on shared cards",
+        scores=(Weighted(fragment, 1),),
+        order=least_fragment,
+        learns=True,
+    ),
+)
+
+POLICIES: dict[str, Policy] = {policy.name: policy for policy in _TABLE}
+DEFAULT_POLICY = POLICIES["packing"]
+
+
+class UnknownPolicy(KeyError):  # noqa: N818 - named by what is the case
+    """A request names a policy that is not in the table; admission refuses it before it gets here."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+        self.name = name
+
+
+def policy_for(shape: Shape, default: Policy = DEFAULT_POLICY) -> Policy:
+    """The policy that the request names, else the default.
+
+    Raises:
+        UnknownPolicy: it names one that is not in the table.
+    """
+    if shape.policy is None:
+        return default
+    found = POLICIES.get(shape.policy)
+    if found is None:
+        raise UnknownPolicy(shape.policy)
+    return found
+
+
+def weights(policy: Policy, shape: Shape) -> tuple[Weighted, ...]:
+    """The rules that count for this shape."""
+    return policy.scores if shape.locality.affinity is None else (GROUP, *policy.scores)
+
+
+def score_parts(policy: Policy, shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> dict[str, int]:
+    """The weighted scores by rule, for people; their sum is the score."""
+    return {w.rule.__name__: w.weight * w.rule(shape, view, chosen, mix) for w in weights(policy, shape)}
+
+
+def evaluate(policy: Policy, shape: Shape, view: NodeView, mix: Mix) -> int | None:
+    """The score of the node for the shape, a weighted sum; None when it does not fit."""
+    chosen = fits(shape, view, policy.order, mix)
+    if chosen is None:
+        return None
+    total = 0
+    for weighted in weights(policy, shape):
+        total += weighted.weight * weighted.rule(shape, view, chosen, mix)
+    return total

@@ -1,0 +1,23 @@
+"""Scores: one rule a file, `(shape, view, chosen, mix) -> int`, higher is better; weighed in `scheduler.core.policies`.
+
+Integers only. Where a formula divides, its docstring says how it rounds; scores are compared after rounding, so that the
+same inputs order nodes the same way on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler.core.feasibility.fast import Choice
+from scheduler.core.mix import Mix
+from scheduler.core.request import Shape
+from scheduler.core.scores.card_left import card_left
+from scheduler.core.scores.cpu_left import cpu_left
+from scheduler.core.scores.fragment import fragment
+from scheduler.core.scores.group import group
+from scheduler.core.scores.node_left import node_left
+from scheduler.core.view import NodeView
+
+ScoreRule = Callable[[Shape, NodeView, Choice, Mix], int]
+
+__all__ = ["ScoreRule", "card_left", "cpu_left", "fragment", "group", "node_left"]

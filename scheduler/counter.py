@@ -1,0 +1,55 @@
+"""Where people ask: explain, what-if and the views. Answered from memory, read only, by the active scheduler."""
+
+from __future__ import annotations
+
+from bus.ledger.append import Ledger
+
+from bus.codec import Malformed, decode_as
+from bus.protocol import Received
+from contracts import subjects
+from contracts.answers import AskExplain, AskState, Explanation
+from contracts.messages import encode
+from contracts.requests import PodRequest
+from contracts.units import request_key
+from scheduler.core.explain import explain, what_if
+from scheduler.views import view
+
+
+class Counter:
+    """Answers questions about one ledger.
+
+    Args:
+        ledger: the committed state.
+        policy: name of the default policy.
+    """
+
+    def __init__(self, ledger: Ledger, *, policy: str) -> None:
+        self.ledger = ledger
+        self.policy = policy
+
+    async def explain(self, message: Received) -> bytes:
+        """`gpubus explain`: a request by name, in the namespace of the subject."""
+        where = subjects.EXPLAIN.parse(message.subject) or {}
+        namespace = where.get("namespace", "")
+        ask = decode_as(AskExplain, message)
+        if isinstance(ask, Malformed):
+            return encode(Explanation(known=False, phase=f"malformed: {ask}"))
+        request = self.ledger.state.find(request_key(namespace, ask.name))
+        if request is None:
+            return encode(Explanation(known=False, namespace=namespace, name=ask.name))
+        return encode(explain(self.ledger.state, request, default_policy=self.policy))
+
+    async def what_if(self, message: Received) -> bytes:
+        """Where a request would go now; nothing is changed."""
+        where = subjects.WHAT_IF.parse(message.subject) or {}
+        request = decode_as(PodRequest, message)
+        if isinstance(request, Malformed):
+            return encode(Explanation(known=False, phase=f"malformed: {request}"))
+        return encode(what_if(self.ledger.state, where.get("namespace", ""), request, default_policy=self.policy))
+
+    async def state(self, message: Received) -> bytes:
+        """`gpubus get`: one page of requests, cards, nodes, or the summary."""
+        ask = decode_as(AskState, message)
+        if isinstance(ask, Malformed):
+            ask = AskState(what="summary")
+        return encode(view(self.ledger.state, ask, policy=self.policy))

@@ -1,0 +1,85 @@
+"""The scheduler process: follow the ledger, win the lease, decide, lose it, follow again.
+
+One is active by lease and the others follow the log with a warm state, so that a takeover costs the lease and nothing
+else. The lease is a matter of speed: two that both believe to be active harm nothing, because each commit names the
+head it was decided on and the later one is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from bus.ledger.append import Ledger, open_ledger
+
+from bus.lease import Lease
+from bus.protocol import Bus
+from bus.runtime.connection import connected
+from bus.runtime.process import Process
+from scheduler.batch import Author
+from scheduler.leader import Leader
+from scheduler.metrics import Metrics
+from scheduler.sampling import Sampler
+from scheduler.settings import SchedulerSettings
+from scheduler.waiting import first
+
+TRACES_PER_S = 50.0
+"""Traces that begin here, per second; see `scheduler.sampling`."""
+
+
+class Scheduler:
+    """What `python -m scheduler` runs."""
+
+    def __init__(self, settings: SchedulerSettings, process: Process) -> None:
+        self.settings = settings.scheduler
+        self.nats = settings.nats
+        self.process = process
+        self.role = "starting"
+        self.sampler = Sampler(TRACES_PER_S, time.monotonic)
+        process.health.ready("role", lambda: "" if self.role in ("active", "standby") else self.role)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`: connect, follow, lead."""
+        async with connected(self.nats, self.process) as bus:
+            await bus.ensure_streams(replicas=self.nats.replicas)
+            await self.serve(bus, stop)
+
+    async def serve(self, bus: Bus, stop: asyncio.Event) -> None:
+        """Everything after the connection; tests and simulations bring their own bus."""
+        ledger = await open_ledger(bus, self.settings.pool)
+        metrics = Metrics(self.process.telemetry.meter, lambda: ledger.state)
+        name, who = f"scheduler-{self.settings.pool}", self.process.instance
+        renew_s, duration_s = self.settings.lease_renew_s, self.settings.lease_duration_s
+        async with Lease(bus, name, who, renew_s=renew_s, duration_s=duration_s) as lease:
+            while not stop.is_set():
+                self.role = "standby"
+                if await self._follow_until_held(ledger, lease, stop):
+                    await self._leader(bus, ledger, lease, metrics).lead(stop)
+
+    @staticmethod
+    async def _follow_until_held(ledger: Ledger, lease: Lease, stop: asyncio.Event) -> bool:
+        """Fold what the active one writes; True when the lease is ours and the head is folded."""
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(ledger.follow(), name="follow")
+            await first(lease.wait_acquired(), stop.wait())
+            following.cancel()
+        if stop.is_set() or not lease.held:
+            return False
+        await ledger.catch_up()
+        return True
+
+    def _leader(self, bus: Bus, ledger: Ledger, lease: Lease, metrics: Metrics) -> Leader:
+        version = f"{self.settings.policy}.v1"
+        return Leader(
+            bus,
+            ledger,
+            lease,
+            author=Author(incarnation=self.process.instance, term=lease.term, policy_version=version),
+            settings=self.settings,
+            metrics=metrics,
+            sampler=self.sampler,
+            tell=self._tell,
+        )
+
+    def _tell(self, role: str) -> None:
+        self.role = role

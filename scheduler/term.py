@@ -1,0 +1,205 @@
+"""One term as the active scheduler: inputs become commits, one in flight while the next is being decided.
+
+    inbox ──▶ Desk.prepare ──▶ refusals and dead letters stored ──▶ commit stored ──▶ answers, events
+                 ▲   assumed state moves on here                        │
+                 └──────────── commit lost: drop, catch up, again ◀─────┘
+
+Group commit comes by itself: while a commit is being synced to disk, whatever arrives is decided against the assumed
+state and waits for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+from bus.ledger.append import Ledger, LostHead
+
+from bus.deadletter import keep
+from bus.ledger.snapshot import copy
+from bus.protocol import Bus
+from bus.runtime import semconv
+from bus.runtime.retry import retrying
+from contracts import subjects
+from contracts.outcomes import Reason
+from contracts.units import RequestUid
+from scheduler import events
+from scheduler.batch import Author, Desk, Prepared
+from scheduler.core.engine import Engine
+from scheduler.core.policies import POLICIES
+from scheduler.inbox import FromCaller, Inbox, Input
+from scheduler.metrics import Metrics
+from scheduler.projector import Projector, outgoing, store_all
+from scheduler.sampling import Sampler
+from scheduler.settings import SchedulingSettings
+
+STORE_DEADLINE_S = 30.0
+TELL_AT_MOST = 500
+
+_log = logging.getLogger(__name__)
+
+
+class Term:
+    """The deciding loop between winning the lease and losing it.
+
+    Args:
+        bus: where refusals, dead letters and events go.
+        ledger: the committed state and the only way to extend it.
+        inbox: what is to be decided.
+        author: signs the commits.
+        settings: batch size, policy, pauses.
+        metrics: counters of this process.
+        wall_ms: wall clock in milliseconds, for people.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        ledger: Ledger,
+        inbox: Inbox,
+        *,
+        author: Author,
+        settings: SchedulingSettings,
+        metrics: Metrics,
+        sampler: Sampler,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.bus = bus
+        self.ledger = ledger
+        self.inbox = inbox
+        self.author = author
+        self.settings = settings
+        self.metrics = metrics
+        self.sampler = sampler
+        self.wall_ms = wall_ms
+        self.projector = Projector(bus, ledger.state)
+        self.desk = self._new_desk()
+        self._told: dict[RequestUid, str] = {}
+
+    def _new_desk(self) -> Desk:
+        engine = Engine(copy(self.ledger.state), policy=self.settings.policy)
+        return Desk(engine, self.author, policies=frozenset(POLICIES), sampler=self.sampler)
+
+    @property
+    def engine(self) -> Engine:
+        """The present engine; another one after a lost commit."""
+        return self.desk.engine
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    async def decide(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set and what is in flight has landed."""
+        flight: asyncio.Task[None] | None = None
+        aboard: Prepared | None = None
+        while not (stop.is_set() and flight is None):
+            prepared = None if stop.is_set() else await self._next(flight, stop)
+            if flight is not None and aboard is not None:
+                lost = await self._landed(flight, aboard)
+                flight = aboard = None
+                if lost:
+                    await self._start_over([*aboard_inputs(lost), *aboard_inputs(prepared)])
+                    continue
+            if prepared is not None:
+                aboard = prepared
+                flight = asyncio.create_task(self._land(prepared), name="commit")
+
+    async def _next(self, flight: asyncio.Task[None] | None, stop: asyncio.Event) -> Prepared | None:
+        """The next batch, decided; None when the flight landed (or the stop came) and nothing has arrived."""
+        if not len(self.inbox):
+            await self._something(flight, stop)
+        inputs = self.inbox.take(self.settings.max_batch)
+        return self.desk.prepare(inputs, now_ms=self.wall_ms()) if inputs else None
+
+    async def _something(self, flight: asyncio.Task[None] | None, stop: asyncio.Event) -> None:
+        waits = [asyncio.create_task(self.inbox.something()), asyncio.create_task(stop.wait())]
+        try:
+            await asyncio.wait([*waits, flight] if flight else waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _landed(self, flight: asyncio.Task[None], aboard: Prepared) -> Prepared | None:
+        """Wait for the commit in flight; the batch itself when it was lost."""
+        try:
+            await flight
+        except LostHead as lost:
+            _log.warning("another author was first; deciding again", extra={"reason": str(lost)})
+            self.metrics.lost_commits.add(1)
+            return aboard
+        return None
+
+    async def _land(self, prepared: Prepared) -> None:
+        """Store one batch: what must precede the commit, the commit, what follows it."""
+        await self._before(prepared)
+        sequence = self.ledger.state.sequence
+        if prepared.commit is not None:
+            began = time.perf_counter()
+            sequence = await self.ledger.append(prepared.commit)
+            self.metrics.committed(prepared.commit, time.perf_counter() - began)
+            self.projector.commit(prepared.commit, sequence)
+        for span in prepared.spans:
+            span.set_attribute(semconv.LEDGER_SEQUENCE, sequence)
+            span.end()
+        for caller, answer in prepared.answers:
+            if not caller.answer.done():
+                caller.answer.set_result(msgspec.structs.replace(answer, ledger_sequence=sequence))
+
+    async def _before(self, prepared: Prepared) -> None:
+        """Refusals and dead letters; the position in the requests stream may only pass them once they are stored."""
+        for message, reason in prepared.unreadable:
+            await retrying("store a dead letter", deadline_s=STORE_DEADLINE_S)(
+                keep, self.bus, stream=subjects.REQUESTS.stream, received=message, reason=reason
+            )
+        if prepared.refused:
+            window = [outgoing(event, f"refused-{event.request_sequence}") for event in prepared.refused]
+            await retrying("store refusals", deadline_s=STORE_DEADLINE_S)(store_all, self.bus, window)
+        self.metrics.turned_away(len(prepared.refused), len(prepared.unreadable))
+
+    async def _start_over(self, inputs: Sequence[Input]) -> None:
+        """A commit was lost: fold what came instead, and decide the same inputs again, behind it."""
+        await self.ledger.catch_up()
+        self.desk = self._new_desk()
+        self.inbox.put_back(inputs)
+
+    # --- explaining ------------------------------------------------------------------------------------------------
+
+    async def explain_pending(self) -> None:
+        """Tell why pending requests are pending: soon after they came, and again when the reasons change."""
+        while True:
+            await asyncio.sleep(self.settings.explain_every_s)
+            await self._explain_round()
+
+    async def _explain_round(self) -> None:
+        engine, state = self.engine, self.ledger.state
+        self._told = {uid: text for uid, text in self._told.items() if uid in state.pending}
+        cache: dict[object, tuple[Reason, ...]] = {}
+        told = 0
+        for request in list(state.pending.values()):
+            if engine is not self.engine or told >= TELL_AT_MOST:
+                return
+            if request.uid not in engine.state.pending:
+                continue
+            key = engine.reason_key(request)
+            if key not in cache:
+                cache[key] = engine.reasons(request)
+                await asyncio.sleep(0)
+            event = events.pending(request, cache[key], sequence=state.sequence, at_ms=self.wall_ms())
+            if self._told.get(request.uid) != event.text:
+                self._told[request.uid] = event.text
+                self.projector.tell(event, f"pending-{request.uid}-{hash_of(event.text)}")
+                told += 1
+
+
+def aboard_inputs(prepared: Prepared | None) -> list[Input]:
+    """What a batch was made of; callers who have gone away in the meantime are left out."""
+    inputs = prepared.inputs if prepared is not None else ()
+    return [i for i in inputs if not (isinstance(i, FromCaller) and i.answer.done())]
+
+
+def hash_of(text: str) -> str:
+    """A short stable name for a text, for message ids."""
+    return f"{zlib.crc32(text.encode()):08x}"

@@ -1,0 +1,144 @@
+"""The ledger's state as people see it: requests, cards, nodes, one page at a time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
+from contracts.answers import AskState, CardView, NodeView, RequestView, StateView, Summary
+from contracts.decisions import CardSlice
+
+T = TypeVar("T")
+
+
+def view(state: LedgerState, ask: AskState, *, policy: str) -> StateView:
+    """One page of what was asked for, in a stable order; `last` goes into the next ask as `after`."""
+    base = StateView(ledger_sequence=state.sequence, epoch=state.epoch, policy=policy)
+    if ask.what == "summary":
+        return replace(base, summary=summary(state))
+    if ask.what == "requests":
+        requests, last, more = _page(((_request_key(r), r) for r in _requests(state, ask.namespace)), ask)
+        return replace(base, requests=tuple(map(request_view, requests)), last=last, more=more)
+    if ask.what == "cards":
+        cards, last, more = _page(((_card_key(c), c) for c in state.cards()), ask)
+        return replace(base, cards=tuple(card_view(state, c) for c in cards), last=last, more=more)
+    nodes, last, more = _page(((name, state.nodes[name]) for name in sorted(state.nodes)), ask)
+    return replace(base, nodes=tuple(map(node_view, nodes)), last=last, more=more)
+
+
+def summary(state: LedgerState) -> Summary:
+    """Every accepted request is in exactly one of pending, placed (running among them), withdrawn, ended."""
+    running = sum(r.phase == "running" for r in state.requests.values())
+    return Summary(
+        accepted=state.totals.accepted,
+        pending=len(state.pending),
+        placed=state.placed_count(),
+        running=running,
+        withdrawn=state.totals.withdrawn,
+        ended=state.totals.ended,
+        over_commits=len(state.overcommits()),
+        nodes=len(state.nodes),
+        cards=sum(len(n.cards) for n in state.nodes.values()),
+    )
+
+
+def request_view(request: RequestState) -> RequestView:
+    """One request; `reason` is why it ended, where it has."""
+    ask, placement = request.request, request.placement
+    return RequestView(
+        namespace=request.accepted.namespace,
+        name=ask.name,
+        uid=request.uid,
+        phase="withdrawing" if request.withdrawn and request.live else request.phase,
+        cards=ask.gpu.cards,
+        share_milli=ask.gpu.share_milli if ask.gpu.cards else 0,
+        memory_mib=ask.gpu.memory_mib,
+        node=placement.node if placement else "",
+        slices=tuple(map(slice_text, placement.slices)) if placement else (),
+        pod=request.pod,
+        priority=ask.priority,
+        gang=ask.gang.name if ask.gang else "",
+        reason=": ".join(filter(None, (request.ending, request.detail))),
+        submitted_ms=request.accepted.submitted_ms,
+    )
+
+
+def slice_text(piece: CardSlice) -> str:
+    """`GPU-…=500:4000`: thousandths and MiB."""
+    return f"{piece.card}={piece.share_milli}:{piece.memory_mib}"
+
+
+def card_view(state: LedgerState, card: CardState) -> CardView:
+    """One card with the names of its residents."""
+    residents = (state.requests[uid].key for uid in card.residents if uid in state.requests)
+    node = state.nodes[card.node]
+    health = "cordoned" if card.cordoned else (card.health if card.present else "missing")
+    return CardView(
+        node=card.node,
+        card=card.card,
+        used_milli=min(card.used_milli, 1000),
+        used_mib=card.used_mib,
+        sellable_mib=card.capacity_mib,
+        residents=tuple(sorted(residents)),
+        health=health if node.fresh or health != "healthy" else "stale",
+    )
+
+
+def node_view(node: NodeState) -> NodeView:
+    """One node; `reason` when it takes nothing new."""
+    facts = node.facts
+    return NodeView(
+        node=node.name,
+        health="fresh" if node.fresh else "suspect",
+        ready=bool(facts and facts.ready and not facts.unschedulable),
+        cards=len(node.cards),
+        used_cpu_milli=node.used_cpu_milli,
+        allocatable_cpu_milli=facts.allocatable_cpu_milli if facts else 0,
+        used_memory_mib=node.used_memory_mib,
+        allocatable_memory_mib=facts.allocatable_memory_mib if facts else 0,
+        used_card_milli=sum(c.used_milli for c in node.cards.values()),
+        reason=_node_reason(node),
+    )
+
+
+def _node_reason(node: NodeState) -> str:
+    if node.facts is None:
+        return "not known to Kubernetes yet"
+    if not node.facts.ready:
+        return "not ready in Kubernetes"
+    if node.facts.unschedulable:
+        return "cordoned in Kubernetes"
+    return "" if node.fresh else node.reason
+
+
+# --- pages ---------------------------------------------------------------------------------------------------------
+
+
+def _requests(state: LedgerState, namespace: str) -> list[RequestState]:
+    everything = [*state.requests.values(), *state.recent.values()]
+    return sorted((r for r in everything if namespace in ("", r.accepted.namespace)), key=_request_key)
+
+
+def _request_key(request: RequestState) -> str:
+    """Sortable and unique: the name, then the uid (a name may have been used before)."""
+    epoch, number, index = request.uid.rsplit("-", 2)
+    return f"{request.key}#{epoch}-{int(number):012d}-{int(index):06d}"
+
+
+def _card_key(card: CardState) -> str:
+    return f"{card.node}#{card.card.index:04d}#{card.card.uuid}"
+
+
+def _page(items: Iterable[tuple[str, T]], ask: AskState) -> tuple[list[T], str, bool]:
+    rest: Iterator[tuple[str, T]] = ((key, item) for key, item in items if key > ask.after)
+    page: list[T] = []
+    last = ask.after
+    for key, item in rest:
+        if len(page) == ask.limit:
+            return page, last, True
+        page.append(item)
+        last = key
+    return page, last, False
