@@ -57,7 +57,7 @@ class NatsBus:
     @property
     def connected(self) -> bool:
         """True while the last round trip succeeded; a frozen server is noticed within 4 s."""
-        return self._client.is_connected and self._pulse.alive
+        return self._client.is_connected and self._client.reading and self._pulse.alive
 
     @property
     def counts(self) -> Counter[str]:

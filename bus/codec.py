@@ -24,9 +24,7 @@ _PATH = re.compile(r" - at `([^`]*)`$")
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a message could not be understood; `path` is where in the JSON (`$.cards`), empty when it was not the
-    JSON.
-    """
+    """Why a message could not be understood; `path` is where in the JSON (`$.cards`), empty for other faults."""
 
     reason: str
     path: str = ""

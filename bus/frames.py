@@ -13,7 +13,7 @@ import re
 from typing import NamedTuple
 
 from bus.patterns import check_subject
-from bus.protocol import MALFORMED, NO_HEADERS, Headers, Received
+from bus.protocol import MALFORMED, NO_HEADERS, Headers, Outgoing, Received
 
 VERSION = b"NATS/1.0"
 ACK_PREFIX = b"$JS.ACK."
@@ -89,6 +89,20 @@ def encode_header(headers: Headers) -> bytes:
         lines.append(f"{key}: {value.translate(_BREAKS).strip()}\r\n")
     lines.append("\r\n")
     return "".join(lines).encode()
+
+
+def store_header(m: Outgoing) -> bytes:
+    """The header block of a store: the message's own headers and its conditions."""
+    if m.message_id is None and m.expected_last is None and m.stream is None:
+        return encode_header(m.headers)
+    headers = dict(m.headers)
+    if m.message_id is not None:
+        headers["Nats-Msg-Id"] = m.message_id
+    if m.stream is not None:
+        headers["Nats-Expected-Stream"] = m.stream
+    if m.expected_last is not None:
+        headers["Nats-Expected-Last-Subject-Sequence"] = str(m.expected_last)
+    return encode_header(headers)
 
 
 def publish_frame(subject: str, reply: str, header: bytes, data: bytes) -> bytes:

@@ -15,8 +15,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
 from bus.cursor import MISSING_S, same_stream
-from bus.frames import encode_header, parse_header
-from bus.memory_server import Fault, FaultChooser, MemoryServer
+from bus.frames import encode_header, store_header
+from bus.memory_server import Fault, FaultChooser, MemoryServer, as_received
 from bus.memory_stream import MemoryStream
 from bus.patterns import check_subject
 from bus.protocol import (
@@ -135,7 +135,7 @@ class InMemoryBus:
         def reply(content: bytes, reply_headers: Headers) -> None:
             for _ in range(2 if fault.repeat_reply else 1):
                 if not answer.done():
-                    answer.set_result((content, parse_header(encode_header(reply_headers)).headers))
+                    answer.set_result((content, as_received(reply_headers)))
 
         asked = await self._round_trip(
             "request", subject, lambda: self._server.deliver(message, reply), timeout_s, fault
@@ -286,7 +286,7 @@ class InMemoryBus:
 
     def _outgoing(self, m: Outgoing) -> Outgoing:
         check_subject(m.subject)
-        self._check_size(len(encode_header(m.headers)) + len(m.data))
+        self._check_size(len(store_header(m)) + len(m.data))
         return m
 
     def _check_size(self, size: int) -> None:
@@ -299,4 +299,4 @@ class InMemoryBus:
 
 
 def _core(m: Outgoing) -> Received:
-    return Received(subject=m.subject, data=m.data, headers=parse_header(encode_header(m.headers)).headers)
+    return Received(subject=m.subject, data=m.data, headers=as_received(m.headers))

@@ -16,10 +16,10 @@ from typing import Literal
 
 import msgspec
 
-from bus.frames import encode_header, parse_header
+from bus.frames import encode_header, parse_header, received, store_header
 from bus.memory_stream import MemoryStream
 from bus.patterns import covers
-from bus.protocol import BusError, BusUnavailable, Outgoing, Received, Stored
+from bus.protocol import BusError, BusUnavailable, Headers, Outgoing, Received, Stored
 from bus.serving import Reply
 from contracts.subjects import STREAMS
 
@@ -45,6 +45,11 @@ class _Interest(msgspec.Struct, frozen=True, eq=False):
     pattern: str
     queue: str
     take: Take
+
+
+def as_received(headers: Headers) -> Headers:
+    """What a receiver sees of headers: through the same bytes and the same judgement as on the wire."""
+    return received(b"", b"", parse_header(encode_header(headers))).headers if headers else headers
 
 
 class MemoryServer:
@@ -73,14 +78,12 @@ class MemoryServer:
 
     def store(self, m: Outgoing) -> Stored | BusError:
         """Store where a stream takes the subject, and hand it to core subscribers too, as a real server does."""
-        header = encode_header(m.headers)
-        if header:
-            m = msgspec.structs.replace(m, headers=parse_header(header).headers)
+        m = msgspec.structs.replace(m, headers=as_received(m.headers))
         stream = next((s for s in self.streams.values() if s.takes(m.subject)), None)
         if stream is None:
             return BusUnavailable(f"{m.subject}: no stream takes it now")
         now_s = asyncio.get_running_loop().time()
-        result = stream.store(m, header_bytes=len(header), now_s=now_s, wall_s=self._wall())
+        result = stream.store(m, header_bytes=len(store_header(m)), now_s=now_s, wall_s=self._wall())
         self.deliver(Received(subject=m.subject, data=m.data, headers=m.headers))
         self.notify()
         return result

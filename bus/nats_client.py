@@ -116,6 +116,8 @@ class SafeClient(Client):
             BusUnavailable: not connected, connection lost, or no reply in time.
             NotPermitted: the server refused the subject.
         """
+        if not self.is_connected:
+            await asyncio.sleep(0)  # a caller that repeats without a pause must not keep the reconnect from running
         future = self.call(subject, header, data)
         try:
             async with asyncio.timeout(timeout_s):

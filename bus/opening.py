@@ -46,7 +46,8 @@ async def open_client(client: SafeClient, closed: asyncio.Event, *, timeout_s: f
         client.trouble = str(connecting.exception())
     if not client.is_connected:
         await _abandon(client, connecting)
-        raise BusUnavailable(f"not connected within {timeout_s:g} s: {client.trouble or 'no answer'}")
+        reason = client.trouble or client.last_error or "no answer"
+        raise BusUnavailable(f"not connected within {timeout_s:g} s: {reason}")
 
 
 async def shut_client(client: SafeClient) -> None:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 
 from bus.acks import read_ack
-from bus.frames import encode_header, parse_header
+from bus.frames import parse_header, store_header
 from bus.nats_client import Answer, SafeClient
 from bus.protocol import BusError, BusUnavailable, Outgoing, PayloadTooLarge, Stored
 
@@ -45,20 +45,6 @@ async def store_many(client: SafeClient, messages: Sequence[Outgoing], timeout_s
             for call in waiting:
                 call.cancel()
     return results
-
-
-def store_header(m: Outgoing) -> bytes:
-    """The header block of a store: the message's own headers and its conditions."""
-    if m.message_id is None and m.expected_last is None and m.stream is None:
-        return encode_header(m.headers)
-    headers = dict(m.headers)
-    if m.message_id is not None:
-        headers["Nats-Msg-Id"] = m.message_id
-    if m.stream is not None:
-        headers["Nats-Expected-Stream"] = m.stream
-    if m.expected_last is not None:
-        headers["Nats-Expected-Last-Subject-Sequence"] = str(m.expected_last)
-    return encode_header(headers)
 
 
 def check_size(client: SafeClient, header: bytes, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """Is the connection alive? Round trips judged by counting, since a dead read loop still calls itself connected.
 
-`Pulse` is the decision: what three, six misses in a row mean. `watch` is the loop around it. While the client
-itself knows that it is not connected and works on it, nothing is counted: a server may be away for an hour.
+`Pulse` is the decision: what a miss means, and three and six in a row. `watch` is the loop around it. While the
+client itself knows that it is not connected and works on it, nothing is counted: a server may be away for an hour.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ class Pulse:
         """Whether the last round trip succeeded."""
         return self.misses == 0
 
-    def beat(self, *, answered: bool) -> Step:
-        """Count one round trip: every third miss in a row asks for a new connection, the sixth gives up."""
-        self.misses = 0 if answered else self.misses + 1
+    def beat(self, *, answered: bool, reading: bool = True) -> Step:
+        """Count one round trip. The third miss in a row asks for a new connection, the sixth gives up.
+
+        When the tasks at the socket are dead (`reading` is false) there is nothing to wait for.
+        """
+        self.misses = 0 if answered and reading else self.misses + 1
         if self.misses >= CLOSE_AFTER:
             return "close"
-        return "reconnect" if self.misses == RECONNECT_AFTER else "nothing"
+        return "reconnect" if self.misses == RECONNECT_AFTER or not reading else "nothing"
 
 
 async def watch(client: SafeClient, pulse: Pulse) -> None:
@@ -47,11 +50,11 @@ async def watch(client: SafeClient, pulse: Pulse) -> None:
         await asyncio.sleep(EVERY_S)
         if client.is_reconnecting and not client.reconnect_stuck:
             continue
-        answered = client.reading and await client.echo(ANSWER_S)
-        step = pulse.beat(answered=answered)
-        if not answered:
+        reading = client.reading
+        step = pulse.beat(answered=reading and await client.echo(ANSWER_S), reading=reading)
+        if pulse.misses:
             client.counts["echo-missed"] += 1
-            log.warning("no round trip within %g s (%d in a row)", ANSWER_S, pulse.misses)
+            log.warning("no round trip (%d in a row), tasks at the socket alive: %s", pulse.misses, reading)
         if step == "reconnect":
             await client.force_reconnect()
         elif step == "close":

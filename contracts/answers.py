@@ -14,16 +14,7 @@ from contracts.inventory import Card
 from contracts.messages import Message, Value
 from contracts.outcomes import Reason, Refusal
 from contracts.requests import GpuAsk
-from contracts.units import (
-    Count,
-    CpuMilli,
-    MemoryMib,
-    RequestName,
-    RequestUid,
-    Sequence,
-    ShortText,
-    UsedMilli,
-)
+from contracts.units import Count, CpuMilli, Integer, MemoryMib, RequestName, RequestUid, Sequence, ShortText, UsedMilli
 
 
 class SubmitReply(Message, frozen=True, kw_only=True, tag="answer.submit.v1"):
@@ -46,9 +37,9 @@ class AskExplain(Message, frozen=True, kw_only=True, tag="ask.explain.v1"):
 class NodeVerdict(Value, frozen=True, kw_only=True):
     """One node as the decision sees it: feasible with a score, or the first reason against it."""
 
-    node: str
-    score: int | None = None
-    scores: dict[str, int] = {}
+    node: ShortText
+    score: Integer | None = None
+    scores: dict[ShortText, Integer] = {}
     """Per scoring rule, weighted."""
     reason: Reason | None = None
 
@@ -57,18 +48,18 @@ class Nearest(Value, frozen=True, kw_only=True):
     """The smallest change that would make it fit, and where."""
 
     text: ShortText
-    node: str = ""
-    card: str = ""
+    node: ShortText = ""
+    card: ShortText = ""
     missing: Count = 0
-    unit: str = ""
+    unit: ShortText = ""
 
 
 class Explanation(Message, frozen=True, kw_only=True, tag="answer.explain.v1"):
     """The whole answer to `explain` and `what-if`."""
 
     known: bool
-    namespace: str = ""
-    name: str = ""
+    namespace: ShortText = ""
+    name: ShortText = ""
     uid: RequestUid = RequestUid("")
     phase: ShortText = ""
     ask: GpuAsk | None = None
@@ -88,26 +79,26 @@ class AskState(Message, frozen=True, kw_only=True, tag="ask.state.v1"):
     """A view of the ledger for people: requests, cards or nodes, one page."""
 
     what: Literal["requests", "cards", "nodes", "summary"]
-    namespace: str = ""
-    after: str = ""
+    namespace: ShortText = ""
+    after: ShortText = ""
     limit: Annotated[int, Meta(ge=1, le=2000)] = 500
 
 
 class RequestView(Value, frozen=True, kw_only=True):
     """One request."""
 
-    namespace: str
-    name: str
+    namespace: ShortText
+    name: ShortText
     uid: RequestUid
     phase: ShortText
     cards: Count
     share_milli: UsedMilli
     memory_mib: MemoryMib | None
-    node: str = ""
-    slices: tuple[str, ...] = ()
+    node: ShortText = ""
+    slices: tuple[ShortText, ...] = ()
     pod: ShortText = ""
-    priority: int = 0
-    gang: str = ""
+    priority: Integer = 0
+    gang: ShortText = ""
     reason: ShortText = ""
     submitted_ms: Count = 0
 
@@ -115,19 +106,19 @@ class RequestView(Value, frozen=True, kw_only=True):
 class CardView(Value, frozen=True, kw_only=True):
     """One card: what it is and what is sold of it."""
 
-    node: str
+    node: ShortText
     card: Card
     used_milli: UsedMilli
     used_mib: MemoryMib
     sellable_mib: MemoryMib
-    residents: tuple[str, ...] = ()
+    residents: tuple[ShortText, ...] = ()
     health: ShortText = ""
 
 
 class NodeView(Value, frozen=True, kw_only=True):
     """One node."""
 
-    node: str
+    node: ShortText
     health: ShortText
     ready: bool
     cards: Count
@@ -163,5 +154,5 @@ class StateView(Message, frozen=True, kw_only=True, tag="answer.state.v1"):
     cards: tuple[CardView, ...] = ()
     nodes: tuple[NodeView, ...] = ()
     summary: Summary | None = None
-    last: str = ""
+    last: ShortText = ""
     more: bool = False

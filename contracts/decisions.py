@@ -15,9 +15,11 @@ from contracts.inventory import CardHealth, NodeFacts, NodeInventory
 from contracts.messages import Message, Value
 from contracts.requests import PodRequest
 from contracts.units import (
+    MAX_INTEGER,
     CardUuid,
     Count,
     CpuMilli,
+    Integer,
     MemoryMib,
     NamespaceName,
     NodeName,
@@ -49,13 +51,13 @@ class Candidate(Value, frozen=True, kw_only=True):
     """A node that was considered, with its total score; higher is better."""
 
     node: NodeName
-    score: int
+    score: Integer
 
 
 class Rationale(Value, frozen=True, kw_only=True):
     """Why a placement was chosen: enough to read it, and with the log prefix to compute it again."""
 
-    policy: str
+    policy: ShortText
     chosen: Candidate
     runner_up: Candidate | None = None
     feasible_nodes: Count
@@ -184,7 +186,7 @@ class Commit(Message, frozen=True, kw_only=True, tag="ledger.commit.v1"):
 
     pool: ShortText
     epoch: ShortText
-    number: Annotated[int, Meta(ge=1)]
+    number: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
     """1, 2, 3, … without a gap within the stream."""
     predecessor: Sequence
     """Stream sequence of the commit before this one; equals the expected-last-sequence it was published with."""

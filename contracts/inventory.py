@@ -65,9 +65,9 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="node.heartbeat.v1"):
 class Taint(Value, frozen=True, kw_only=True):
     """A Kubernetes taint."""
 
-    key: str
-    effect: str
-    value: str = ""
+    key: ShortText
+    effect: ShortText
+    value: ShortText = ""
 
 
 class NodeFacts(Message, frozen=True, kw_only=True, tag="node.facts.v1"):

@@ -11,6 +11,7 @@ from contracts.messages import Message, Value
 from contracts.requests import PodRequest
 from contracts.units import (
     Count,
+    Integer,
     MemoryMib,
     NamespaceName,
     NodeName,
@@ -35,7 +36,7 @@ class Outcome(Message, frozen=True, kw_only=True, tag="pod.outcome.v1"):
     pod: ShortText
     pod_uid: ShortText = ""
     node: NodeName = NodeName("")
-    exit_code: int | None = None
+    exit_code: Integer | None = None
     reason: ShortText = ""
     ledger_sequence: Sequence = 0
     """The commit whose decision this pod carries."""
@@ -59,7 +60,7 @@ class Allocation(Value, frozen=True, kw_only=True):
 class AskAllocations(Message, frozen=True, kw_only=True, tag="ask.allocations.v1"):
     """To the reconciler: which pods carry our allocations? Asked when the ledger is empty, and by the audit."""
 
-    after: str = ""
+    after: ShortText = ""
     """Continue after this `namespace/pod`."""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
 
@@ -70,7 +71,7 @@ class AllocationsPage(Message, frozen=True, kw_only=True, tag="answer.allocation
     items: tuple[Allocation, ...]
     unreadable: tuple[ShortText, ...] = ()
     """Pods that carry our label and whose annotations cannot be read; an operator must look at them."""
-    last: str = ""
+    last: ShortText = ""
     more: bool = False
 
 
@@ -84,14 +85,14 @@ class Reason(Value, frozen=True, kw_only=True):
     """Stable, for machines: `card-share`, `card-memory`, `node-cpu`, `taint`, `stale`, …"""
     text: ShortText
     """A sentence for people, with the numbers in it."""
-    needed: int | None = None
-    free: int | None = None
+    needed: Integer | None = None
+    free: Integer | None = None
     """The most that any of these had free."""
-    unit: str = ""
+    unit: ShortText = ""
     nodes: Count = 0
     """On how many nodes this was the reason."""
-    node: str = ""
-    card: str = ""
+    node: ShortText = ""
+    card: ShortText = ""
     """Where it came closest."""
 
 
@@ -128,7 +129,7 @@ class RequestEvent(Message, frozen=True, kw_only=True, tag="request.event.v1"):
     text: ShortText = ""
     reasons: tuple[Reason, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    node: str = ""
+    node: ShortText = ""
     slices: tuple[CardSlice, ...] = ()
     pod: ShortText = ""
     ledger_sequence: Sequence = 0

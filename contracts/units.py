@@ -29,6 +29,7 @@ Percent = Annotated[int, Meta(ge=0, le=100, description="percent")]
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000, description="higher goes first")]
 MAX_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps exactly."""
+Integer = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Sequence = Annotated[int, Meta(ge=0, le=MAX_INTEGER, description="sequence in a stream; 0 = before the first")]
 

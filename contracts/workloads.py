@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from contracts.messages import Message
 from contracts.requests import GpuAsk, PodTemplate
-from contracts.units import Count, NamespaceName, Percent, RequestName, ShortText
+from contracts.units import Count, Integer, NamespaceName, Percent, RequestName, ShortText
 
 Replicas = Annotated[int, Meta(ge=0, le=10_000)]
 
@@ -47,6 +47,6 @@ class ScaleDecision(Message, frozen=True, kw_only=True, tag="workload.scale.v1")
     target: Count
     present: Count
     rule: ShortText
-    inputs: dict[str, int] = {}
+    inputs: dict[ShortText, Integer] = {}
     at_ms: Count = 0
     cause: ShortText = ""

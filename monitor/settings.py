@@ -9,12 +9,11 @@ from msgspec import Meta
 
 from bus.runtime.config import variable
 from bus.runtime.settings import Seconds, ServiceSettings, Settings, Text
-from contracts.units import MAX_MEMORY_MIB, MemoryMib, ModelName
+from contracts.units import MAX_MEMORY_MIB, MemoryMib, ModelName, NodeName
 from monitor.cards.protocol import ProviderName
 from monitor.cards.readings import MemoryRules
 from monitor.cards.simulated import SimulatedKind
 
-NodeText = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$", max_length=253)]
 SizeMib = Annotated[int, Meta(ge=1, le=MAX_MEMORY_MIB)]
 
 _KIND = SimulatedKind()
@@ -43,7 +42,7 @@ class SimulatedSettings(Settings, frozen=True, kw_only=True):
 class MonitoringSettings(Settings, frozen=True, kw_only=True):
     """One node, its cards, and the pace."""
 
-    node: NodeText = ""
+    node: NodeName = NodeName("")
     """The Kubernetes name of this node; needed. In a DaemonSet from the downward API (`spec.nodeName`)."""
     provider: ProviderName = "nvml"
     """nvml: the cards that the NVIDIA driver lists. simulated: cards made up from the group `simulated`."""

@@ -102,7 +102,7 @@ class CardWatch:
         """The reason is that of the first miss of its kind: one that counts seconds would be news at every look."""
         if type(error) is not self._failure:
             log.error("the driver is not heard", extra={"reason": str(error), "cards": len(self.book.cards)})
-            self._failure, self.trouble = type(error), str(error)
+            self._failure, self.trouble = type(error), str(error)[:1024]
         self._hold(health.silent(self.book, self.trouble))
 
     def _hold(self, book: Book, *, seen: bool = False) -> None:

@@ -20,7 +20,6 @@ from bus.runtime.exits import EndProcess, ExitCode
 from bus.runtime.process import Process
 from bus.runtime.retry import retrying
 from bus.runtime.settings import NatsSettings
-from contracts.units import NodeName
 from monitor.cards.protocol import CardProvider, DriverMissing
 from monitor.cards.runner import CardThread
 from monitor.cards.simulated import SimulatedCards
@@ -75,7 +74,7 @@ def provider(settings: MonitoringSettings, *, now_ms: Callable[[], int]) -> Card
 def identity(settings: MonitoringSettings, incarnation: str) -> Identity:
     """Who speaks. A boot that cannot be read is one of its own: then nothing is taken over from an earlier monitor."""
     boot_id = settings.boot_id or _boot_id(Path(settings.proc_path)) or incarnation
-    return Identity(node=NodeName(settings.node), boot_id=boot_id, incarnation=incarnation)
+    return Identity(node=settings.node, boot_id=boot_id, incarnation=incarnation)
 
 
 def _boot_id(proc: Path) -> str:

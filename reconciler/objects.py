@@ -144,7 +144,7 @@ class Node(Part, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
-Object = TypeVar("Object", Pod, Node)
+Object = TypeVar("Object", bound=Pod | Node)
 
 
 class ListMetadata(Part, frozen=True, kw_only=True):

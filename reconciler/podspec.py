@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from bus.ledger.state import RequestState
 from contracts.messages import encode
 from contracts.requests import PodRequest, PodTemplate, Toleration
 from reconciler import marks
+from reconciler.objects import Pod
 from reconciler.plan import pod_of
 
 SCHEDULER = "gpubus"
@@ -97,6 +99,18 @@ def binding(request: RequestState, *, pod_uid: str, epoch: str) -> bytes:
         },
         order="deterministic",
     )
+
+
+def as_bound(pod: Pod, request: RequestState, *, epoch: str) -> Pod:
+    """The pod as an accepted binding left it; the API server does not send it back."""
+    placement = request.placement
+    if placement is None:
+        raise NotRenderable(f"{request.uid} has no placement to be bound to")
+    written = marks.binding_marks(
+        request.uid, placement.slices, node=placement.node, epoch=epoch, sequence=request.decided_at
+    )
+    metadata = replace(pod.metadata, annotations={**(pod.metadata.annotations or {}), **written})
+    return replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=placement.node))
 
 
 # --- the parts of a pod ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from bus.ledger.append import commit_after
 from bus.ledger.fold import seal
 from bus.protocol import Received
 from bus.runtime import semconv
@@ -147,17 +148,14 @@ class Desk:
         records = self.engine.take()
         if not records and through == state.requests_through:
             return
-        commit = Commit(
-            pool=state.pool,
-            epoch=state.epoch,
-            number=state.number + 1,
-            predecessor=state.sequence,
+        commit = commit_after(
+            state,
+            records,
             author=self.author.incarnation,
             term=self.author.term,
             policy_version=self.author.policy_version,
             requests_through=through,
             at_ms=now_ms,
-            records=records,
         )
         if self.traces:
             prepared.spans = self._decide_spans(commit)

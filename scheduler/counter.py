@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bus.ledger.append import Ledger
-
 from bus.codec import Malformed, decode_as
+from bus.ledger.append import Ledger
 from bus.protocol import Received
 from contracts import subjects
 from contracts.answers import AskExplain, AskState, Explanation

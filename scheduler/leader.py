@@ -9,13 +9,12 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 
-from bus.ledger.append import Ledger
 from bus.ledger.checkpoint import Checkpointer
 
 from bus.lease import Lease
+from bus.ledger.append import Ledger, commit_after
 from bus.protocol import Bus, BusUnavailable
 from contracts import subjects
-from contracts.decisions import Commit, Record
 from contracts.outcomes import Allocation
 from contracts.units import NodeName
 from scheduler import rebuild
@@ -173,7 +172,17 @@ class Leader:
         records = list(rebuild.records(epoch, found, waiting, reason=reason))
         for start in range(0, len(records), rebuild.PER_COMMIT):
             part = records[start : start + rebuild.PER_COMMIT]
-            await self.ledger.append(self._epoch_commit(epoch, past.answered, part))
+            commit = commit_after(
+                self.ledger.state,
+                part,
+                epoch=epoch,
+                author=self.author.incarnation,
+                term=self.author.term,
+                policy_version=self.author.policy_version,
+                requests_through=past.answered,
+                at_ms=wall_ms(),
+            )
+            await self.ledger.append(commit)
         _log.info("a new epoch", extra={"epoch": epoch, "reason": reason, "waiting": len(waiting)})
         return True
 
@@ -181,20 +190,6 @@ class Leader:
         found = await rebuild.allocations(self.bus, patience_s=self.settings.rebuild_timeout_s)
         past = await rebuild.history(self.bus)
         return found, past, await rebuild.waiting_requests(self.bus, past)
-
-    def _epoch_commit(self, epoch: str, through: int, records: list[Record]) -> Commit:
-        return Commit(
-            pool=self.settings.pool,
-            epoch=epoch,
-            number=self.ledger.state.number + 1,
-            predecessor=self.ledger.state.sequence,
-            author=self.author.incarnation,
-            term=self.author.term,
-            policy_version=self.author.policy_version,
-            requests_through=through,
-            at_ms=wall_ms(),
-            records=tuple(records),
-        )
 
 
 def turn_away(inbox: Inbox) -> None:

@@ -8,11 +8,12 @@ head it was decided on and the later one is refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
-from bus.ledger.append import Ledger, open_ledger
-
 from bus.lease import Lease
+from bus.ledger.append import Ledger
+from bus.ledger.follow import follow, open_ledger
 from bus.protocol import Bus
 from bus.runtime.connection import connected
 from bus.runtime.process import Process
@@ -46,21 +47,22 @@ class Scheduler:
 
     async def serve(self, bus: Bus, stop: asyncio.Event) -> None:
         """Everything after the connection; tests and simulations bring their own bus."""
-        ledger = await open_ledger(bus, self.settings.pool)
+        state, _ = await open_ledger(bus, self.settings.pool)
+        ledger = Ledger(bus, state)
         metrics = Metrics(self.process.telemetry.meter, lambda: ledger.state)
         name, who = f"scheduler-{self.settings.pool}", self.process.instance
         renew_s, duration_s = self.settings.lease_renew_s, self.settings.lease_duration_s
         async with Lease(bus, name, who, renew_s=renew_s, duration_s=duration_s) as lease:
             while not stop.is_set():
                 self.role = "standby"
-                if await self._follow_until_held(ledger, lease, stop):
+                if await self._follow_until_held(bus, ledger, lease, stop):
                     await self._leader(bus, ledger, lease, metrics).lead(stop)
 
     @staticmethod
-    async def _follow_until_held(ledger: Ledger, lease: Lease, stop: asyncio.Event) -> bool:
+    async def _follow_until_held(bus: Bus, ledger: Ledger, lease: Lease, stop: asyncio.Event) -> bool:
         """Fold what the active one writes; True when the lease is ours and the head is folded."""
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(ledger.follow(), name="follow")
+            following = group.create_task(_follow(bus, ledger), name="follow")
             await first(lease.wait_acquired(), stop.wait())
             following.cancel()
         if stop.is_set() or not lease.held:
@@ -83,3 +85,9 @@ class Scheduler:
 
     def _tell(self, role: str) -> None:
         self.role = role
+
+
+async def _follow(bus: Bus, ledger: Ledger) -> None:
+    async with contextlib.aclosing(follow(bus, ledger.state)) as commits:
+        async for _ in commits:
+            pass

@@ -17,9 +17,9 @@ import zlib
 from collections.abc import Callable, Sequence
 
 import msgspec
-from bus.ledger.append import Ledger, LostHead
 
 from bus.deadletter import keep
+from bus.ledger.append import Ledger, LostHead, OutcomeUnknown
 from bus.ledger.snapshot import copy
 from bus.protocol import Bus
 from bus.runtime import semconv
@@ -37,7 +37,9 @@ from scheduler.projector import Projector, outgoing, store_all
 from scheduler.sampling import Sampler
 from scheduler.settings import SchedulingSettings
 
-STORE_DEADLINE_S = 30.0
+OUTAGE_S = 3600.0
+"""How long the bus may be away before the process ends, to be started again. The ledger keeps everything."""
+
 TELL_AT_MOST = 500
 
 _log = logging.getLogger(__name__)
@@ -126,8 +128,8 @@ class Term:
         """Wait for the commit in flight; the batch itself when it was lost."""
         try:
             await flight
-        except LostHead as lost:
-            _log.warning("another author was first; deciding again", extra={"reason": str(lost)})
+        except (LostHead, OutcomeUnknown) as lost:
+            _log.warning("the commit is lost or its outcome unknown; deciding again", extra={"reason": str(lost)})
             self.metrics.lost_commits.add(1)
             return aboard
         return None
@@ -151,17 +153,17 @@ class Term:
     async def _before(self, prepared: Prepared) -> None:
         """Refusals and dead letters; the position in the requests stream may only pass them once they are stored."""
         for message, reason in prepared.unreadable:
-            await retrying("store a dead letter", deadline_s=STORE_DEADLINE_S)(
+            await retrying("store a dead letter", deadline_s=OUTAGE_S)(
                 keep, self.bus, stream=subjects.REQUESTS.stream, received=message, reason=reason
             )
         if prepared.refused:
             window = [outgoing(event, f"refused-{event.request_sequence}") for event in prepared.refused]
-            await retrying("store refusals", deadline_s=STORE_DEADLINE_S)(store_all, self.bus, window)
+            await retrying("store refusals", deadline_s=OUTAGE_S)(store_all, self.bus, window)
         self.metrics.turned_away(len(prepared.refused), len(prepared.unreadable))
 
     async def _start_over(self, inputs: Sequence[Input]) -> None:
-        """A commit was lost: fold what came instead, and decide the same inputs again, behind it."""
-        await self.ledger.catch_up()
+        """A commit was lost: fold what came instead (or arrived after all), decide the same inputs again behind it."""
+        await retrying("catch up with the ledger", deadline_s=OUTAGE_S)(self.ledger.catch_up)
         self.desk = self._new_desk()
         self.inbox.put_back(inputs)
 

@@ -20,11 +20,18 @@ from bus.runtime.exits import ExitCode
 LAST_WORDS_S = 0.2
 """The last log line gets this long: stderr may be a full pipe that nobody reads."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
+
+
+Order = tuple[float, ExitCode]
+
+
+def _merged(old: Order, new: Order) -> Order:
+    return min(old[0], new[0]), new[1] if old[1] is ExitCode.DRAIN_CUT else old[1]
 
 
 class Deadline:
-    """Armed any number of times; the earliest end wins.
+    """Armed any number of times; the earliest time wins, and a reason of its own wins over DRAIN_CUT.
 
     Args:
         stuck: names what is still running, for the last log line. Called from the deadline's thread.
@@ -32,7 +39,7 @@ class Deadline:
 
     def __init__(self, stuck: Callable[[], list[str]] = list) -> None:
         self.stuck = stuck
-        self._orders: queue.SimpleQueue[tuple[float, ExitCode] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._wait, name="deadline", daemon=True)
         self._thread.start()
 
@@ -54,7 +61,7 @@ class Deadline:
             except queue.Empty:
                 self._end(code)
             else:
-                order = None if later is None else min(order, later)
+                order = None if later is None else _merged(order, later)
 
     def _end(self, code: ExitCode) -> None:
         words = threading.Thread(target=self._last_words, args=(code,), name="last-words", daemon=True)
@@ -65,7 +72,7 @@ class Deadline:
     def _last_words(self, code: ExitCode) -> None:
         main = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - documented, for this
         where = traceback.format_stack(main)[-1].strip() if main else ""
-        _log.critical(
+        log.critical(
             "time is up, cutting what is left",
             extra={"exit_code": int(code), "exit": code.name, "stuck": self.stuck(), "main_thread_at": where},
         )

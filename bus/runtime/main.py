@@ -25,12 +25,12 @@ from bus.runtime import logs, telemetry
 from bus.runtime.config import Loaded, SettingsError, load_traced, render, variable
 from bus.runtime.deadline import Deadline
 from bus.runtime.exits import ExitCode
-from bus.runtime.process import Process, Service, run
+from bus.runtime.process import STOP_S, Process, Service, run
 from bus.runtime.settings import ServiceSettings
 
 S = TypeVar("S", bound=ServiceSettings)
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def service_main(
@@ -40,9 +40,11 @@ def service_main(
     argv: Sequence[str] | None = None,
     *,
     about: str = "",
+    stop_s: float = STOP_S,
 ) -> ExitCode:
     """Parse the command line, load the settings, run the service; returns the exit code.
 
+    `stop_s` bounds the time from the signal to the end.
     End the process with it at once: after a run the deadline of the stop is still armed, so that nothing can hang
     between here and the end of the interpreter.
     """
@@ -55,7 +57,7 @@ def service_main(
     if options.print_settings:
         print(render(loaded.settings, loaded.origins, docs=True), end="")  # noqa: T201 - what was asked for
         return ExitCode.STOPPED
-    return _run(name, loaded, make)
+    return _run(name, loaded, make, stop_s)
 
 
 def instance_name(service: str) -> str:
@@ -63,7 +65,7 @@ def instance_name(service: str) -> str:
     return f"{service}-{secrets.token_hex(4)}"
 
 
-def _run(name: str, loaded: Loaded[S], make: Callable[[S, Process], Service]) -> ExitCode:
+def _run(name: str, loaded: Loaded[S], make: Callable[[S, Process], Service], stop_s: float) -> ExitCode:
     settings = loaded.settings
     logs.configure(settings.log, name)
     threading.excepthook = _thread_failed
@@ -73,13 +75,14 @@ def _run(name: str, loaded: Loaded[S], make: Callable[[S, Process], Service]) ->
         instance=instance_name(name),
         settings=settings,
         deadline=Deadline(),
+        stop_s=stop_s,
     )
 
 
 def _thread_failed(failure: threading.ExceptHookArgs) -> None:
     thread = failure.thread.name if failure.thread else "?"
     error = failure.exc_value or failure.exc_type()
-    _log.error("a thread failed", extra={"thread": thread}, exc_info=error)
+    log.error("a thread failed", extra={"of": thread}, exc_info=error)
 
 
 def _parser(name: str, about: str) -> argparse.ArgumentParser:

@@ -30,6 +30,7 @@ from bus.runtime.deadline import Deadline
 from bus.runtime.exits import EndedEarly, EndProcess, ExitCode
 from bus.runtime.health import Health, serving
 from bus.runtime.looplag import LoopLag
+from bus.runtime.retry import reason_of
 from bus.runtime.settings import ServiceSettings
 
 STOP_S = 4.9
@@ -39,7 +40,7 @@ FLUSH_S = 1.0
 FLUSH_MAX_S = 2.0
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
@@ -64,7 +65,9 @@ class Process:
         telemetry: the meter and the tracer.
     """
 
-    def __init__(self, name: str, instance: str, tele: telemetry.Telemetry, deadline: Deadline) -> None:
+    def __init__(
+        self, name: str, instance: str, tele: telemetry.Telemetry, deadline: Deadline, stop_s: float = STOP_S
+    ) -> None:
         self.name = name
         self.instance = instance
         self.stop = asyncio.Event()
@@ -72,6 +75,8 @@ class Process:
         self.telemetry = tele
         self.lag = LoopLag()
         self._deadline = deadline
+        self._stop_s = stop_s
+        self._drain_s = max(stop_s / 2, stop_s - FLUSH_S)
         self._group = asyncio.TaskGroup()
         self._background: list[asyncio.Task[Any]] = []
         self._stop_at = 0.0
@@ -101,8 +106,8 @@ class Process:
         """As SIGTERM does."""
         if self.stop.is_set():
             return
-        _log.info("stopping", extra={"why": why})
-        self._deadline.arm(STOP_S, ExitCode.DRAIN_CUT)
+        log.info("stopping", extra={"why": why})
+        self.arm()
         self._stop_at = asyncio.get_running_loop().time()
         self.stop.set()
 
@@ -118,10 +123,10 @@ class Process:
             async with self._listening(settings), self._group:
                 self.spawn("loop-lag", self.lag.watch())
                 await self._serve(make(self))
-        except Exception as error:  # noqa: BLE001 - the end of the line: it becomes a log line and an exit code
+        except Exception as error:
             self._ends(error, "process")
             if _find(error, EndProcess) is None:
-                _log.critical("the process crashed", exc_info=error)
+                log.critical("the process crashed", exc_info=error)
         return self._end[0] if self._end else ExitCode.STOPPED
 
     @contextlib.asynccontextmanager
@@ -136,10 +141,10 @@ class Process:
         """The service beside its background tasks; the drain is bounded."""
         task = self._group.create_task(self._guarded(self.name, service.run(self.stop)), name=self.name)
         await self.stop.wait()
-        left_s = self._stop_at + STOP_S - FLUSH_S - asyncio.get_running_loop().time()
+        left_s = self._stop_at + self._drain_s - asyncio.get_running_loop().time()
         _, late = await asyncio.wait({task}, timeout=max(0.0, left_s))
         if late:
-            self._set_end(ExitCode.DRAIN_CUT, f"the drain was not finished in {STOP_S - FLUSH_S:g} s")
+            self._set_end(ExitCode.DRAIN_CUT, f"the drain was not finished in {self._drain_s:g} s")
             task.cancel()
         for other in list(self._background):
             other.cancel()
@@ -162,21 +167,25 @@ class Process:
         if ordered is not None:
             self._set_end(ordered.code, ordered.reason)
         else:
-            self._set_end(ExitCode.CRASHED, f"task {task!r}: {type(error).__name__}: {error}")
+            self._set_end(ExitCode.CRASHED, f"task {task!r}: {reason_of(_only(error))}")
         if self._end is not None:
-            self._deadline.arm(STOP_S, self._end[0])
+            self._deadline.arm(self._stop_s, self._end[0])
 
     def _set_end(self, code: ExitCode, reason: str) -> None:
         if self._end is None:
             self._end = (code, reason)
-            _log.error("ending", extra={"exit": code.name, "reason": reason})
+            log.error("ending", extra={"exit": code.name, "reason": reason})
 
     def flush_s(self) -> float:
         """How long traces may take to flush."""
         if not self.stop.is_set():
             return FLUSH_MAX_S
-        left_s = self._stop_at + STOP_S - asyncio.get_running_loop().time() - 0.3
+        left_s = self._stop_at + self._stop_s - asyncio.get_running_loop().time() - 0.3
         return max(0.1, min(FLUSH_MAX_S, left_s))
+
+    def arm(self, *, now: bool = False) -> None:
+        """Bound the end. Safe in a signal handler."""
+        self._deadline.arm(0.0 if now else self._stop_s, ExitCode.DRAIN_CUT)
 
 
 def _find(error: BaseException, kind: type[EndProcess]) -> EndProcess | None:
@@ -185,6 +194,13 @@ def _find(error: BaseException, kind: type[EndProcess]) -> EndProcess | None:
         return error
     inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     return next((found for e in inner if (found := _find(e, kind))), None)
+
+
+def _only(error: BaseException) -> BaseException:
+    """What is in a group of one, for a reason that says something."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 # --- from the outside ------------------------------------------------------------------------------------------------
@@ -197,6 +213,7 @@ def run(
     instance: str,
     settings: ServiceSettings,
     deadline: Deadline | None = None,
+    stop_s: float = STOP_S,
 ) -> ExitCode:
     """Run a service until it ends and return the exit code. Call it from the main thread, once logs are configured.
 
@@ -207,33 +224,38 @@ def run(
         settings: the shared groups are used here.
         deadline: the caller's own; then it stays armed after the return, so that what hangs at interpreter exit
             (a thread that is joined) is cut too. `service_main` does that.
+        stop_s: from the signal to the end, at most.
     """
     own = deadline or Deadline()
     began = time.monotonic()
+
+    def begin() -> Process:
+        return Process(name, instance, telemetry.start(settings.telemetry, name, instance), own, stop_s)
+
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            own.stuck = lambda: _running(runner.get_loop())
-            code = runner.run(_main(make, name, instance, settings, own))
+            own.stuck = lambda: _running(runner)
+            code = runner.run(_main(begin, make, settings))
     finally:
         if deadline is None:
             own.disarm()
-    _log.info("ended", extra={"exit": code.name, "seconds": round(time.monotonic() - began, 3)})
+    log.info("ended", extra={"exit": code.name, "seconds": round(time.monotonic() - began, 3)})
     return code
 
 
 async def _main(
-    make: Callable[[Process], Service], name: str, instance: str, settings: ServiceSettings, deadline: Deadline
+    begin: Callable[[], Process], make: Callable[[Process], Service], settings: ServiceSettings
 ) -> ExitCode:
     if (task := asyncio.current_task()) is not None:
         task.set_name("main")
-    tele = telemetry.start(settings.telemetry, name, instance)
-    process = Process(name, instance, tele, deadline)
-    _log.info("started", extra={"instance": instance, "version": telemetry.version()})
+    process = begin()
+    log.info("started", extra={"instance": process.instance, "version": telemetry.version()})
     with _signals(process):
         try:
             return await process.live(make, settings)
         finally:
-            tele.shutdown(process.flush_s())  # blocks the event loop, on which nothing is left
+            # Blocks the event loop, on which nothing is left.
+            process.telemetry.shutdown(process.flush_s())
 
 
 @contextlib.contextmanager
@@ -248,7 +270,7 @@ def _signals(process: Process) -> Iterator[None]:
     def handle(number: int, _: FrameType | None) -> None:
         again = number == signal.SIGINT and number in seen
         seen.append(number)
-        process._deadline.arm(0.0 if again else STOP_S, ExitCode.DRAIN_CUT)  # noqa: SLF001 - one story in two places
+        process.arm(now=again)
         loop.call_soon_threadsafe(process.request_stop, signal.Signals(number).name)
 
     if threading.current_thread() is not threading.main_thread():
@@ -262,12 +284,13 @@ def _signals(process: Process) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _running(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """Names of the tasks that have not ended. From another thread, so it may fail; then it says so."""
+def _running(runner: asyncio.Runner) -> list[str]:
+    """Names of the tasks and of the threads that have not ended. Called from another thread."""
+    threads = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
     try:
-        return sorted(task.get_name() for task in asyncio.all_tasks(loop))[:20]
-    except RuntimeError as error:
-        return [f"unknown: {error}"]
+        return sorted(task.get_name() for task in asyncio.all_tasks(runner.get_loop()))[:20] + threads
+    except RuntimeError:  # the loop is closed already, or tasks came and went while we looked
+        return threads
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

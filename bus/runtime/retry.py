@@ -26,7 +26,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 BASE_S = 0.05
 MAX_S = 2.0
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class GaveUp(Exception):  # noqa: N818 - named by what is the case, as the errors of the bus
@@ -109,7 +109,7 @@ class retrying:  # noqa: N801 - read as a verb: `await retrying("store the commi
 
     def _say(self, state: tenacity.RetryCallState) -> None:
         pause = state.next_action.sleep if state.next_action else 0.0
-        _log.warning(
+        log.warning(
             "%s failed, trying again",
             self._what,
             extra={

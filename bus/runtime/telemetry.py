@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from typing import Final
 
@@ -41,53 +42,55 @@ QUEUE_SPANS: Final = 8192
 """Four seconds of 2,000 spans; older ones are dropped, newest kept out, never blocking."""
 BATCH_DELAY_MS: Final = 1000
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Telemetry:
     """The tracer, the meter and what must be flushed at the end."""
 
     def __init__(
-        self, tracer: Tracer, meter: Meter, registry: CollectorRegistry, closers: Mapping[str, Callable[[], object]]
+        self,
+        tracer: Tracer,
+        meter: Meter,
+        *,
+        registry: CollectorRegistry,
+        closers: Sequence[Callable[[], object]],
+        abort: Callable[[], object],
     ) -> None:
         self.tracer = tracer
         self.meter = meter
         self._registry = registry
         self._closers = closers
+        self._abort = abort
 
     def metrics_text(self) -> bytes:
         """All instruments in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def shutdown(self, timeout_s: float = 2.0) -> bool:
-        """Flush and close within `timeout_s`; False when something was left unsent. Blocks: call it in a thread.
+        """Flush and close within `timeout_s`; False when something was left unsent. Blocks.
 
         The exporter retries a dead collector for longer than a process may take to exit, and its own shutdown waits
         up to 30 s; so each part closes in a daemon thread that is abandoned when the time is up.
         """
         if tracing.tracer() is self.tracer:
             tracing.use(None, None)
-        threads = [
-            threading.Thread(target=close, name=f"close-{name}", daemon=True) for name, close in self._closers.items()
-        ]
-        for thread in threads:
-            thread.start()
-        done = _join_all(threads, timeout_s)
+        done = _within(timeout_s, self._closers)
         if not done:
-            _log.warning("telemetry was not flushed in time", extra={"timeout_s": timeout_s})
+            self._abort()
+            log.warning("telemetry was not flushed in time", extra={"timeout_s": timeout_s})
         return done
 
 
-def _join_all(threads: list[threading.Thread], timeout_s: float) -> bool:
-    finished = threading.Event()
-
-    def wait() -> None:
-        for thread in threads:
-            thread.join()
-        finished.set()
-
-    threading.Thread(target=wait, name="close-telemetry", daemon=True).start()
-    return finished.wait(timeout_s)
+def _within(timeout_s: float, calls: Sequence[Callable[[], object]]) -> bool:
+    """Make all calls at the same time; False when one of them takes longer."""
+    threads = [threading.Thread(target=call, name="close-telemetry", daemon=True) for call in calls]
+    until = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 # --- starting --------------------------------------------------------------------------------------------------------
@@ -110,11 +113,17 @@ def start(
     )
     registry = CollectorRegistry()
     meters = MeterProvider(_readers(settings, registry), resource, shutdown_on_exit=False)
-    processor = _processor(settings, exporter)
-    tracer, close_traces = _tracing(settings, resource, processor)
+    exporter = exporter or _otlp(settings)
+    tracer, close_traces = _tracing(settings, resource, exporter)
     meter = meters.get_meter(SCOPE)
     tracing.use(tracer, meter)
-    return Telemetry(tracer, meter, registry, {"traces": close_traces, "metrics": meters.shutdown})
+    return Telemetry(
+        tracer,
+        meter,
+        registry=registry,
+        closers=(close_traces, meters.shutdown),
+        abort=exporter.shutdown if exporter else lambda: None,
+    )
 
 
 def start_in_memory(
@@ -143,13 +152,10 @@ def _readers(settings: TelemetrySettings, registry: CollectorRegistry) -> list[M
     return readers
 
 
-def _processor(settings: TelemetrySettings, exporter: SpanExporter | None) -> SpanProcessor | None:
-    if exporter is not None:
-        return SimpleSpanProcessor(exporter)
+def _otlp(settings: TelemetrySettings) -> SpanExporter | None:
     if not settings.otlp_endpoint:
         return None
-    otlp = OTLPSpanExporter(endpoint=_url(settings, "traces"), timeout=EXPORT_TIMEOUT_S)
-    return BatchSpanProcessor(otlp, max_queue_size=QUEUE_SPANS, schedule_delay_millis=BATCH_DELAY_MS)
+    return OTLPSpanExporter(endpoint=_url(settings, "traces"), timeout=EXPORT_TIMEOUT_S)
 
 
 def _url(settings: TelemetrySettings, signal: str) -> str:
@@ -157,14 +163,20 @@ def _url(settings: TelemetrySettings, signal: str) -> str:
 
 
 def _tracing(
-    settings: TelemetrySettings, resource: Resource, processor: SpanProcessor | None
+    settings: TelemetrySettings, resource: Resource, exporter: SpanExporter | None
 ) -> tuple[Tracer, Callable[[], object]]:
-    if processor is None:
+    if exporter is None:
         return NoOpTracer(), lambda: None
     sampler = ParentBased(TraceIdRatioBased(settings.sample_ratio))
     provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
-    provider.add_span_processor(processor)
+    provider.add_span_processor(_processor(exporter))
     return provider.get_tracer(SCOPE), provider.shutdown
+
+
+def _processor(exporter: SpanExporter) -> SpanProcessor:
+    if not isinstance(exporter, OTLPSpanExporter):
+        return SimpleSpanProcessor(exporter)
+    return BatchSpanProcessor(exporter, max_queue_size=QUEUE_SPANS, schedule_delay_millis=BATCH_DELAY_MS)
 
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import ssl
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from cyclopts import Parameter
 from rich.console import Console, RenderableType
 
 from bus.runtime.config import Loaded
-from bus.runtime.settings import NatsSettings
+from bus.runtime.connection import options_of
 from contracts.messages import encode
 from gpubus import client
 from gpubus.cli.exits import Exit
@@ -56,24 +55,11 @@ async def connected(settings: ClientSettings) -> AsyncIterator[Client]:
     """A client over the bus that the settings name."""
     options = {
         "timeout_s": settings.gpubus.answer_timeout_s,
-        "connect_timeout_s": settings.nats.connect_timeout_s,
         "name": f"gpubus-cli-{os.getpid()}",
-        **credentials(settings.nats),
+        **options_of(settings.nats),
     }
     async with client.connect(settings.nats.urls, **options) as opened:
         yield opened
-
-
-def credentials(nats: NatsSettings) -> dict[str, Any]:
-    """What `bus.client.connect` takes for credentials and TLS."""
-    options: dict[str, Any] = {"token": nats.token or None, "credentials_file": nats.credentials_file or None}
-    if nats.nkey_seed_file:
-        options["nkey_seed"] = Path(nats.nkey_seed_file).read_text("ascii").strip()
-    if nats.tls_ca_file or nats.tls_cert_file:
-        options["tls"] = ssl.create_default_context(cafile=nats.tls_ca_file or None)
-        if nats.tls_cert_file:
-            options["tls"].load_cert_chain(nats.tls_cert_file, nats.tls_key_file)
-    return options
 
 
 @contextlib.contextmanager

@@ -33,8 +33,17 @@ TAIL_LINES = 15
 class Child:
     """One child process."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], log: Path, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        env: Mapping[str, str],
+        *,
+        folder: Path | None = None,
+    ) -> None:
         self.name = name
+        self._folder = folder
         self.log = log
         self._command = [str(part) for part in command]
         self._env = dict(env)
@@ -56,6 +65,7 @@ class Child:
                 stderr=log,
                 start_new_session=True,
                 env=self._env,
+                cwd=self._folder,
             )
 
     async def ready(self, probe: Callable[[], Awaitable[bool]], *, timeout_s: float) -> None:

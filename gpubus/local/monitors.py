@@ -72,7 +72,7 @@ class SimulatedMonitors:
 def _settings(node: NodeSpec, heartbeat_s: float, boot_id: str) -> MonitoringSettings:
     """Sampling is slower than on a real node: two hundred of these share one process."""
     return MonitoringSettings(
-        node=node.name,
+        node=NodeName(node.name),
         provider="simulated",
         simulated=SimulatedSettings(
             cards=node.cards,

@@ -38,16 +38,30 @@ class _Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _families(spans: Sequence[Span]) -> tuple[dict[str, list[Span]], list[Span]]:
+    """Children by parent, and the tops: spans without a parent here, and one of each circle of parents."""
+    ordered = sorted(spans, key=lambda s: (s.start_time, s.span_id))
     known = {span.span_id for span in spans}
     children: dict[str, list[Span]] = defaultdict(list)
-    roots: list[Span] = []
-    for span in sorted(spans, key=lambda s: (s.start_time, s.span_id)):
-        parent = span.parent
-        if parent in known and parent != span.span_id:
-            children[parent].append(span)
-        else:
+    for span in ordered:
+        children[span.parent].append(span)
+    roots = [span for span in ordered if span.parent not in known]
+    reached = {span.span_id for root in roots for span in _below(root, children)}
+    for span in ordered:
+        if span.span_id not in reached:
             roots.append(span)
-    return children, roots or sorted(spans, key=lambda s: (s.start_time, s.span_id))[:1]
+            reached |= {one.span_id for one in _below(span, children)}
+    return children, roots
+
+
+def _below(root: Span, children: dict[str, list[Span]]) -> Iterator[Span]:
+    seen: set[str] = set()
+    waiting = [root]
+    while waiting:
+        span = waiting.pop()
+        if span.span_id not in seen:
+            seen.add(span.span_id)
+            yield span
+            waiting += children.get(span.span_id, ())
 
 
 def _add(at: Tree, span: Span, drawing: _Drawing, above: frozenset[str]) -> None:

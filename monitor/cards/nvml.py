@@ -23,6 +23,7 @@ import msgspec
 import pynvml
 
 from contracts.inventory import Card
+from contracts.units import CardUuid
 from contracts.usage import CardUsage
 from monitor.cards import readings
 from monitor.cards.protocol import DriverLost, DriverMissing, ProviderName
@@ -82,7 +83,7 @@ class NvmlCards:
         self._answered = False
         self._by_index: dict[int, Card] = {}
         self._with_failures = 0
-        self._sampled_to: dict[str, int] = {}
+        self._sampled_to: dict[CardUuid, int] = {}
 
     @property
     def name(self) -> ProviderName:
@@ -160,8 +161,11 @@ class NvmlCards:
     def _card(self, index: int) -> Card | None:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = readings.legal_uuid(_ask("nvmlDeviceGetUUID", handle))
+            if uuid is None:
+                return self._unnamed(index, "it tells no UUID")
             raw = RawCard(
-                uuid=pynvml.nvmlDeviceGetUUID(handle),
+                uuid=uuid,
                 index=index,
                 name=_ask("nvmlDeviceGetName", handle),
                 memory=_memory(handle),
@@ -173,27 +177,28 @@ class NvmlCards:
 
     def _failed(self, index: int, error: Any) -> Card | None:
         self._unless_driver(error)
+        return self._unnamed(index, f"{error} (NVML {error.value})")
+
+    def _unnamed(self, index: int, reason: str) -> Card | None:
+        """The card that sat at this index before, as failed; nobody when none did."""
         known = self._by_index.get(index)
         if known is None:
-            log.warning("card %d cannot be asked for its UUID, and was not seen before: %s", index, error)
+            log.warning("card %d is left out: it cannot be named, and was not seen before: %s", index, reason)
             return None
-        return _with_failure(known, f"{error} (NVML {error.value})")
+        return msgspec.structs.replace(known, health="failed", health_reason=reason[:1024])
 
     def _usage(self, index: int) -> CardUsage | None:
+        known = self._by_index.get(index)
+        uuid = known.uuid if known else None
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            uuid = readings.legal_uuid(_ask("nvmlDeviceGetUUID", handle)) or uuid
+            return readings.usage(self._sample(handle, uuid)) if uuid else None
         except pynvml.NVMLError as error:
             self._unless_driver(error)
-            known = self._by_index.get(index)
-            return CardUsage(uuid=known.uuid) if known else None
-        try:
-            return readings.usage(self._sample(handle, uuid))
-        except pynvml.NVMLError as error:
-            self._unless_driver(error)
-            return CardUsage(uuid=uuid)
+            return CardUsage(uuid=uuid) if uuid else None
 
-    def _sample(self, handle: Any, uuid: str) -> RawUsage:
+    def _sample(self, handle: Any, uuid: CardUuid) -> RawUsage:
         """Memory is asked first and strictly: a lost card costs one question, and a hole in a statistic is no loss."""
         memory = _memory(handle)
         rates = _tell("nvmlDeviceGetUtilizationRates", handle)
@@ -207,7 +212,7 @@ class NvmlCards:
             samples=self._process_samples(handle, uuid),
         )
 
-    def _process_samples(self, handle: Any, uuid: str) -> tuple[tuple[int, int, int], ...] | None:
+    def _process_samples(self, handle: Any, uuid: CardUuid) -> tuple[tuple[int, int, int], ...] | None:
         """Samples since the last call. The first call only finds the newest time stamp: its samples are of any age."""
         since = self._sampled_to.get(uuid)
         answer = _tell("nvmlDeviceGetProcessUtilization", handle, since or 0)
@@ -242,7 +247,10 @@ def _ask(function: str, *arguments: Any) -> Any:
     except pynvml.NVMLError as error:
         if _FATE.get(error.value, "field") != "field":
             raise
-    except pynvml.NVMLLibraryMismatchError:  # an unversioned call that this driver lacks
+    except (
+        pynvml.NVMLLibraryMismatchError,
+        UnicodeDecodeError,
+    ):  # a call that this driver lacks, a name that is no text
         pass
     return None
 
@@ -287,7 +295,3 @@ def _processes(handle: Any) -> tuple[tuple[int, int | None], ...] | None:
 
 def _first(pair: Any) -> int | None:
     return None if pair is None else int(pair[0])
-
-
-def _with_failure(card: Card, reason: str) -> Card:
-    return msgspec.structs.replace(card, health="failed", health_reason=reason[:1024])

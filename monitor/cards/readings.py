@@ -31,7 +31,7 @@ class RawMemory(msgspec.Struct, frozen=True, kw_only=True):
 class RawCard(msgspec.Struct, frozen=True, kw_only=True):
     """What a card says of itself; None = it cannot tell."""
 
-    uuid: str
+    uuid: CardUuid
     index: int
     name: str | None = None
     memory: RawMemory | None = None
@@ -41,7 +41,7 @@ class RawCard(msgspec.Struct, frozen=True, kw_only=True):
 class RawUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What a card says it does. Processes: (pid, bytes or None). Samples: (pid, time stamp, per cent)."""
 
-    uuid: str
+    uuid: CardUuid
     utilization: int | None = None
     memory: RawMemory | None = None
     power_mw: int | None = None
@@ -63,7 +63,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
 def card(raw: RawCard, rules: MemoryRules) -> Card:
     """The card as the inventory names it."""
     return Card(
-        uuid=CardUuid(raw.uuid),
+        uuid=raw.uuid,
         index=raw.index,
         model=(raw.name or "unknown")[:MAX_MODEL_LENGTH],
         memory_total_mib=_total_mib(raw.memory, rules),
@@ -76,13 +76,21 @@ def usage(raw: RawUsage) -> CardUsage:
     """The card's use as one sample."""
     busy = percent(raw.utilization)
     return CardUsage(
-        uuid=CardUuid(raw.uuid),
+        uuid=raw.uuid,
         compute_percent=busy,
         memory_used_mib=mib_up(raw.memory.used) if raw.memory else None,
         power_w=None if raw.power_mw is None else max(0, (raw.power_mw + 500) // 1000),
         temperature_c=raw.temperature_c if raw.temperature_c is not None and raw.temperature_c >= 0 else None,
         processes=None if raw.processes is None else _processes(raw.processes, raw.samples, busy),
     )
+
+
+def legal_uuid(text: str | None) -> CardUuid | None:
+    """The UUID as messages carry it, or None: a card that cannot be named cannot be published."""
+    try:
+        return CardUuid(msgspec.convert(text, CardUuid))
+    except msgspec.ValidationError:
+        return None
 
 
 def mib_down(size: int | None) -> int | None:

@@ -1,8 +1,8 @@
-"""What is likely to come: the classes of requests that cover 95 % of all accepted so far, and what a node is worth to them.
+"""What is likely to come: the classes of requests that cover 95 % of those so far, and what a node is worth to them.
 
-In: `mix` of the ledger (how often each `cpu|cards|share|models` was accepted). Out: a `Mix`, which tells how much of the
-free share of a node those classes could use. All integers: popularity is a count, nothing is divided until a score is
-rounded.
+In: `mix` of the ledger (how often each `cpu|cards|share|models` was accepted). Out: a `Mix`, which tells how much of
+the free share of a node those classes could use. All integers: popularity is a count, nothing is divided until a
+score is rounded.
 
 The fragment of a node (Fragmentation Gradient Descent, Weng et al., USENIX ATC 2023) is the expected free share that a
 random next request cannot use. With R the free share of all cards and weights p_m summing to N:
@@ -12,7 +12,8 @@ random next request cannot use. With R the free share of all cards and weights p
     F = R - U / N,  U = sum of p_m x usable(m)
 
 U is a sum over cards of free x W(CPU, free), where W adds the weights of all one-card classes that fit: a table by free
-share (0..1000), built once for each level of CPU and card model. Classes of several cards are few and counted one by one.
+share (0..1000), built once for each level of CPU and card model. Classes of several cards are few and counted one by
+one.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ COVERED_PERCENT = 95
 """The rare rest would only smear the score: on the openb trace 95 % was better than 60, 80, 99 and 100 %."""
 
 FIRST_POINT = 64
-STEADY_POINT = 2048
-"""Learning points, in requests accepted since the epoch began: 0, 64, 128, 256, ... 2048, then every 2048. All scores are
-computed again at a point, about 4 us for each shape and node: 80 ms for 20 shapes on 1,000 nodes, 40 us a decision."""
+STEADY_POINT = 8192
+"""Learning points, in requests accepted since the epoch began: 0, 64, 128, 256, ... 8192, then every 8192. Counts add
+up from the beginning, so doubling is the step in which they change. All scores are computed again at a point, about
+10 us for each shape and node: 200 ms for 20 shapes on 1,000 nodes, 25 us a decision."""
 
 
 def learning_point(accepted: int) -> int:
@@ -76,6 +78,7 @@ class Mix:
     def __init__(self, classes: tuple[Class, ...]) -> None:
         self.classes = classes
         self.total = sum(c.weight for c in classes)
+        self.has_several = any(c.cards > 1 for c in classes)
         self._levels = sorted({c.cpu_milli for c in classes})
         self._single = [c for c in classes if c.cards == 1]
         self._several = [c for c in classes if c.cards > 1]
@@ -135,34 +138,39 @@ NOTHING_KNOWN = Mix(())
 """Before anything was accepted."""
 
 
-def usable(mix: Mix, view: NodeView, level: int, taken: tuple[CardView, ...] = (), share: int = 0) -> int:
-    """U of the node at a CPU level, after `share` is taken from each card of `taken`."""
-    value = _untouched(mix, view, level)
-    if not taken:
-        return value
-    for card in taken:
-        terms = mix.terms(level, card.model)
-        value += terms[card.free_milli - share] - terms[card.free_milli]
-    return value + _several(mix, view, level, taken, share) - _several(mix, view, level, (), 0)
-
-
-def _untouched(mix: Mix, view: NodeView, level: int) -> int:
+def usable(mix: Mix, view: NodeView, level: int) -> int:
+    """U of the node as it stands, at a CPU level; kept in the view, because all shapes of that level ask for it."""
     memo = view.memo
     if memo.get("mix") is not mix:
         memo.clear()
         memo["mix"] = mix
     value: int | None = memo.get(level)
     if value is None:
-        value = sum(mix.terms(level, card.model)[card.free_milli] for card in view.cards)
-        value = memo[level] = value + _several(mix, view, level, (), 0)
+        value = sum([mix.terms(level, card.model)[card.free_milli] for card in view.cards])
+        value = memo[level] = value + several(mix, view, level)
     return value
 
 
-def _several(mix: Mix, view: NodeView, level: int, taken: tuple[CardView, ...], share: int) -> int:
+def change(mix: Mix, view: NodeView, level: int, taken: tuple[CardView, ...], share: int) -> int:
+    """What U gains, mostly less than 0, when `share` is taken from each card of `taken`."""
+    value = 0
+    for card in taken:
+        terms, free = mix.terms(level, card.model), card.free_milli
+        value += terms[free - share] - terms[free]
+    if mix.has_several:
+        value += several(mix, view, level, taken, share) - several(mix, view, level)
+    return value
+
+
+def several(mix: Mix, view: NodeView, level: int, taken: tuple[CardView, ...] = (), share: int = 0) -> int:
+    """The part of U that classes of several cards have, after `share` is taken from each card of `taken`."""
     if not view.cards:
         return 0
     if view.uniform and (table := mix.wholes(level, view.cards[0].model)) is not None:
-        return table[view.wholes - sum(card.free_milli == WHOLE_CARD for card in taken)]
+        wholes = view.wholes
+        for card in taken:
+            wholes -= card.free_milli == WHOLE_CARD
+        return table[wholes]
     positions = {card.position for card in taken}
     frees = [(card.free_milli - share * (card.position in positions), card.model) for card in view.cards]
     return mix.several(level, frees)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from scheduler.core.mix import Mix, usable
+from scheduler.core.mix import Mix, change
 from scheduler.core.request import Shape
 from scheduler.core.view import CardView, NodeView
 
@@ -32,10 +32,19 @@ def in_position(_shape: Shape, view: NodeView, _mix: Mix) -> Iterable[CardView]:
 def least_fragment(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]:
     """The card after which the node keeps most usable share, then `tightest`; several cards: `tightest`.
 
-    Cards of equal free share and model are worth the same; the fullest in memory goes first among them.
+    Cards of equal free share and model are worth the same, so one of each is tried: the fullest in memory.
     """
     candidates = view.tight[bisect_left(view.frees, shape.share_milli) :]
-    if shape.cards > 1 or len(candidates) < 2:  # noqa: PLR2004 - nothing to order
+    if shape.cards > 1 or len(candidates) < 2 or candidates[0].free_milli == candidates[-1].free_milli:  # noqa: PLR2004
         return candidates
     level, share = mix.level(view.cpu_milli - shape.cpu_milli), shape.share_milli
-    return sorted(candidates, key=lambda card: -usable(mix, view, level, (card,), share))
+    tried: dict[tuple[int, str], int] = {}
+    losses: list[tuple[int, int]] = []
+    for place, card in enumerate(candidates):
+        key = (card.free_milli, card.model)
+        loss = tried.get(key)
+        if loss is None:
+            loss = tried[key] = -change(mix, view, level, (card,), share)
+        losses.append((loss, place))
+    losses.sort()
+    return [candidates[place] for _, place in losses]

@@ -39,7 +39,11 @@ class Placer:
     def place_gang(self, members: Sequence[RequestState]) -> list[Reserved] | None:
         """All members at once, or None; the state is untouched either way."""
         decision = place_gang(self.state, list(members), self.policy, self.rankings)
-        return [placed.record() for placed in decision if isinstance(placed, Placed)] if _whole(decision) else None
+        return (
+            [placed.record() for placed in decision if isinstance(placed, Placed)]
+            if isinstance(decision, list)
+            else None
+        )
 
     def fits_any(self, shape: Shape, nodes: Iterable[str]) -> bool:
         """Whether one of these nodes could take the shape now."""

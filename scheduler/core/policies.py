@@ -52,8 +52,8 @@ _TABLE = (
     Policy(
         name="packing",
         version=1,
-        why="fullest fitting card, then fullest node: opens a new card, and then a new node, last. The default: needs no "
-        "history, is easy to predict, and leaves whole cards and whole nodes to those who ask for them",
+        why="fullest fitting card, then fullest node: opens a new card, and then a new node, last. The default: it "
+        "needs no history, is easy to predict, and leaves whole cards and whole nodes to those who ask for them",
         scores=(Weighted(card_left, TIGHT_WEIGHT), Weighted(node_left, 1)),
         order=tightest,
     ),

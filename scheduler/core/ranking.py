@@ -1,7 +1,8 @@
 """Which node is best for a shape, without looking at the cluster again.
 
-In: a `LedgerState`, read through `touched`, its log of changed nodes. Out: for each (policy, shape) the feasible nodes in
-order, best first. What is kept is a cache and nothing else: dropped and built again it gives the same answers.
+In: a `LedgerState`, read through `touched`, its log of changed nodes. Out: for each (policy, shape) the feasible
+nodes in order, best first. What is kept is a cache and nothing else: dropped and built again it gives the same
+answers.
 
     sync(state)        views of the nodes that changed since the last time are built anew, and noted in a log of our own
     ranked(shape, p)   the ranking of a shape scores again what that log names since *it* was last asked
@@ -25,6 +26,7 @@ from collections import OrderedDict
 from bus.ledger.state import LedgerState
 from scheduler.core.mix import NOTHING_KNOWN, Mix, classes_of, learning_point
 from scheduler.core.policies import Policy, evaluate
+from scheduler.core.reasons import Refusals
 from scheduler.core.request import Shape
 from scheduler.core.view import NodeView, view_of
 
@@ -51,6 +53,7 @@ class Ranking:
         self.position = -1
         """Of the log of `Rankings`, up to which the scores are right; -1 = nothing is."""
         self.mix: Mix = NOTHING_KNOWN
+        self.refusals = Refusals(shape)
         self._keys: dict[str, int] = {}
 
     def fill(self, views: dict[str, NodeView], seats: dict[str, int], mix: Mix) -> None:
@@ -99,19 +102,24 @@ class Rankings:
 
     def sync(self, state: LedgerState) -> None:
         """Take in what changed in `state`; another state or epoch than last time is read from the beginning."""
-        changed = state.touched.since(self._read) if state is self._state and state.epoch == self._epoch else None
-        if changed is None:
+        if state is not self._state or state.epoch != self._epoch:
             self._restart(state)
-        elif len(changed) == 1:
-            self._refresh(state, changed[0])
         else:
-            for name in dict.fromkeys(changed):
-                self._refresh(state, name)
+            self._follow(state)
         self._read = len(state.touched)
         point = learning_point(state.totals.accepted)
         if point != self._learned_at:
             self._learned_at = point
             self.mix = Mix(classes_of(state.mix))
+
+    def _follow(self, state: LedgerState) -> None:
+        try:
+            changed = state.touched[self._read :]
+        except IndexError:  # too far behind: names have been dropped
+            self._restart(state)
+            return
+        for name in changed if len(changed) < 2 else dict.fromkeys(changed):  # noqa: PLR2004 - nothing to deduplicate
+            self._refresh(state, name)
 
     def _restart(self, state: LedgerState) -> None:
         self._state, self._epoch, self._learned_at = state, state.epoch, -1

@@ -8,25 +8,27 @@ The reason of a node, in this order:
     3. one card asked for: the reason of the card that came closest
     4. several: how many of its cards would do, of how many, and what the closest of the others lacks
 
-"Closest" is a total order over cards: got furthest through the table of rules; lacks least; lowest position.
-Lines are ordered by: furthest through the rules; lacks least relative to what is needed; on most nodes; code.
+"Closest" is a total order: got furthest through the table of rules; lacks least relative to what is needed; node, card,
+code. Among cards of one node, among nodes with the same code, and among the lines of an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from heapq import nsmallest
+from operator import itemgetter
 
-from bus.ledger.state import CardState, NodeState
+from bus.ledger.state import CardState, LedgerState, NodeState
 from contracts.outcomes import Reason
 from scheduler.core.feasibility import CARD_RULES, NODE_RULES
-from scheduler.core.locality import Requests, tags_of
+from scheduler.core.locality import EMPTY, UNTAGGED, Requests, Tags, any_tagged, tags_of
 from scheduler.core.request import Shape
+from scheduler.core.view import NodeView
 
 Stage = int
 """How far through the rules; -1 = refused by none."""
 
 CARDS_STAGE = len(NODE_RULES)
-FITS = -1
 
 
 def node_reason(shape: Shape, node: NodeState, requests: Requests) -> tuple[Stage, Reason] | None:
@@ -41,9 +43,15 @@ def node_reason(shape: Shape, node: NodeState, requests: Requests) -> tuple[Stag
     return _cards_reason(shape, node, requests)
 
 
-def card_reason(shape: Shape, node: NodeState, card: CardState, requests: Requests) -> tuple[Stage, Reason] | None:
+def card_tags(node: NodeState, requests: Requests) -> dict[str, Tags]:
+    """The tags of every card of a node."""
+    if any_tagged(node.residents, requests):
+        return {uuid: tags_of(card.residents, requests) for uuid, card in node.cards.items()}
+    return {uuid: UNTAGGED if card.residents else EMPTY for uuid, card in node.cards.items()}
+
+
+def card_reason(shape: Shape, node: NodeState, card: CardState, tags: Tags) -> tuple[Stage, Reason] | None:
     """Why not this card, and how far it came; None when it would do."""
-    tags = tags_of(card.residents, requests)
     for stage, rule in enumerate(CARD_RULES, CARDS_STAGE + 1):
         if (reason := rule(shape, node, card, tags)) is not None:
             return stage, reason
@@ -51,12 +59,13 @@ def card_reason(shape: Shape, node: NodeState, card: CardState, requests: Reques
 
 
 def _cards_reason(shape: Shape, node: NodeState, requests: Requests) -> tuple[Stage, Reason] | None:
-    found = [card_reason(shape, node, card, requests) for card in node.cards.values()]
+    tags = card_tags(node, requests)
+    found = [card_reason(shape, node, card, tags[uuid]) for uuid, card in node.cards.items()]
     refused = [item for item in found if item is not None]
     fitting = len(found) - len(refused)
     if fitting >= shape.cards:
         return None
-    stage, closest = min(refused, key=lambda item: (-item[0], missing(item[1])))
+    stage, closest = min(refused, key=closeness)
     if shape.cards == 1:
         return stage, closest
     return stage, Reason(
@@ -92,33 +101,78 @@ def missing(reason: Reason) -> int:
 def reasons_against(shape: Shape, nodes: Mapping[str, NodeState], requests: Requests) -> tuple[Reason, ...]:
     """One line for each code that was decisive on some node; empty only when the shape fits somewhere."""
     if not nodes:
-        return (Reason(code="no-nodes", text="no node is known yet", needed=1, free=0, unit="nodes"),)
-    found = [
-        (name, node_reason(shape, nodes[name], requests)) for name in sorted(nodes, key=lambda n: (nodes[n].tie, n))
-    ]
-    return merged([item for _, item in found if item is not None])
+        return NO_NODES
+    return merged(found for node in nodes.values() if (found := refusal(shape, node, requests)) is not None)
 
 
-def merged(found: list[tuple[Stage, Reason]]) -> tuple[Reason, ...]:
-    """One line for each code, closest first; equal ones in the order they came."""
-    groups: dict[str, list[tuple[Stage, Reason]]] = {}
+NO_NODES = (Reason(code="no-nodes", text="no node is known yet", needed=1, free=0, unit="nodes"),)
+
+
+class Refusals:
+    """The reasons of one shape, node by node, worked out again only for nodes that have a new view."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self._known: dict[str, tuple[NodeView, Refusal | None]] = {}
+
+    def against(self, views: Mapping[str, NodeView], state: LedgerState) -> tuple[Reason, ...]:
+        """The same as `reasons_against` for the state that the views were made of."""
+        return merged(self._found(views, state)) if views else NO_NODES
+
+    def closest(self, views: Mapping[str, NodeView], state: LedgerState, count: int) -> list[Reason]:
+        """The reasons of the nodes that came closest, one each."""
+        return [reason for _, reason in nsmallest(count, self._found(views, state), key=itemgetter(0))]
+
+    def _found(self, views: Mapping[str, NodeView], state: LedgerState) -> list[Refusal]:
+        fresh: dict[str, tuple[NodeView, Refusal | None]] = {}
+        for name, view in views.items():
+            known = self._known.get(name)
+            if known is None or known[0] is not view:
+                known = (view, refusal(self.shape, state.nodes[name], state.requests))
+            fresh[name] = known
+        self._known = fresh
+        return [known for _, known in fresh.values() if known is not None]
+
+
+Closeness = tuple[int, int, str, str, str]
+Refusal = tuple[Closeness, Reason]
+
+
+def refusal(shape: Shape, node: NodeState, requests: Requests) -> Refusal | None:
+    """The reason of a node with its place in the order."""
+    found = node_reason(shape, node, requests)
+    return None if found is None else (closeness(found), found[1])
+
+
+def merged(found: Iterable[Refusal]) -> tuple[Reason, ...]:
+    """One line for each code, closest first; the order in which they come does not matter."""
+    best: dict[str, Refusal] = {}
+    counts: dict[str, int] = {}
     for item in found:
-        groups.setdefault(item[1].code, []).append(item)
-    lines = [_line(group) for group in groups.values()]
-    lines.sort(key=lambda line: (-line[0], missing(line[1]), -line[1].nodes, line[1].code))
-    return tuple(reason for _, reason in lines)
+        code = item[1].code
+        counts[code] = counts.get(code, 0) + 1
+        known = best.get(code)
+        if known is None or item[0] < known[0]:
+            best[code] = item
+    lines = sorted(best.values(), key=itemgetter(0))
+    return tuple(_line(reason, counts[reason.code]) for _, reason in lines)
 
 
-def _line(group: list[tuple[Stage, Reason]]) -> tuple[Stage, Reason]:
-    stage, best = min(group, key=lambda item: (-item[0], missing(item[1])))
-    others = f" (closest of {len(group)} nodes with this reason)" if len(group) > 1 else ""
-    return stage, Reason(
-        code=best.code,
-        text=(best.text + others)[:1024],
-        needed=best.needed,
-        free=best.free,
-        unit=best.unit,
-        nodes=len(group),
-        node=best.node,
-        card=best.card,
+def closeness(item: tuple[Stage, Reason]) -> Closeness:
+    """The order of "closest", smallest first: furthest through the rules, least lacking, node, card, code."""
+    stage, reason = item
+    return (-stage, missing(reason), reason.node, reason.card, reason.code)
+
+
+def _line(reason: Reason, nodes: int) -> Reason:
+    others = f" (the closest of {nodes} nodes with this reason)" if nodes > 1 else ""
+    return Reason(
+        code=reason.code,
+        text=(reason.text + others)[:1024],
+        needed=reason.needed,
+        free=reason.free,
+        unit=reason.unit,
+        nodes=nodes,
+        node=reason.node,
+        card=reason.card,
     )

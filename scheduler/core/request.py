@@ -3,9 +3,10 @@
 In: a `PodRequest`. Out: a `Shape`, frozen, hashable, its hash kept. Name, priority, image and gang are left out: they
 decide who goes first and what runs, not where it fits.
 
-Rounding: memory that is not asked for in MiB follows the share, floor(sellable x share / 1000), never below 1 MiB. It is
-rounded against the requester so that shares which add up to a card always fit it: two halves of 46,067 MiB get 23,033
-each. Rounding up would give 23,034 twice, one MiB more than there is, and the second half would never be placed.
+Rounding: memory that is not asked for in MiB follows the share, floor(sellable x share / 1000), never below 1 MiB. It
+is rounded against the requester so that shares which add up to a card always fit it: two halves of 46,067 MiB get
+23,033 each. Rounding up would give 23,034 twice, one MiB more than there is, and the second half would never be
+placed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     @property
     def tagged(self) -> bool:
         """Whether any tag narrows the cards it may share."""
-        return self.locality != NOT_TAGGED
+        return self.locality is not NOT_TAGGED and self.locality != NOT_TAGGED
 
 
 def shape_of(request: PodRequest) -> Shape:

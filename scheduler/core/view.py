@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from bus.ledger.state import CardState, NodeState
-from contracts.inventory import NodeFacts
+from contracts.inventory import Card, NodeFacts
 from contracts.units import WHOLE_CARD
 from scheduler.core.locality import EMPTY, UNTAGGED, Requests, Tags, any_tagged, tags_of
 
@@ -28,13 +28,22 @@ class CardView(msgspec.Struct, frozen=True, order=True):
     position: int
     """Place among all cards of the node, in index order: the last word between equal cards."""
     capacity_mib: int
-    known: bool
-    """The driver told the memory."""
-    whole_only: bool
-    """An instance of a split card: one tenant."""
+    special: bool
+    """Its memory is unknown, or it is an instance of a split card: more than numbers decide."""
     uuid: str
     model: str
     tags: Tags
+    card: Card
+
+    @property
+    def known(self) -> bool:
+        """The driver told the memory."""
+        return self.card.memory_total_mib is not None
+
+    @property
+    def whole_only(self) -> bool:
+        """An instance of a split card: one tenant."""
+        return self.card.isolation == "mig"
 
 
 class NodeView(msgspec.Struct):
@@ -85,11 +94,7 @@ def view_of(node: NodeState, requests: Requests) -> NodeView:
     if facts is None or not admits(node):
         return NodeView(name=node.name, tie=node.tie)
     tagged = any_tagged(node.residents, requests)
-    cards = [
-        _card(position, card, tags_of(card.residents, requests) if tagged else None)
-        for position, card in enumerate(node.cards.values())
-        if sold(card)
-    ]
+    cards = _cards(node, requests if tagged else None)
     tight = sorted(cards)
     frees = [card.free_milli for card in tight]
     return NodeView(
@@ -106,23 +111,30 @@ def view_of(node: NodeState, requests: Requests) -> NodeView:
         frees=frees,
         wholes=frees.count(WHOLE_CARD),
         left_milli=sum(frees),
-        plain=not tagged and all(card.known and not card.whole_only for card in cards),
-        uniform=len({card.model for card in cards}) <= 1,
+        plain=not tagged and not any(card.special for card in cards),
+        uniform=len({card.model for card in cards}) < 2,  # noqa: PLR2004 - one model, or no card
     )
 
 
-def _card(position: int, state: CardState, tags: Tags | None) -> CardView:
-    card = state.card
-    if tags is None:
-        tags = UNTAGGED if state.residents else EMPTY
-    return CardView(
-        WHOLE_CARD - state.used_milli,
-        state.capacity_mib - state.used_mib,
-        position,
-        state.capacity_mib,
-        card.memory_total_mib is not None,
-        card.isolation == "mig",
-        card.uuid,
-        card.model,
-        tags,
-    )
+def _cards(node: NodeState, requests: Requests | None) -> list[CardView]:
+    """Cards that may be sold; `requests` when some resident of the node carries a tag."""
+    found = []
+    for position, state in enumerate(node.cards.values()):
+        if not sold(state):
+            continue
+        card, residents = state.card, state.residents
+        untagged = UNTAGGED if residents else EMPTY
+        found.append(
+            CardView(
+                WHOLE_CARD - state.used_milli,
+                state.capacity_mib - state.used_mib,
+                position,
+                state.capacity_mib,
+                card.memory_total_mib is None or card.isolation == "mig",
+                card.uuid,
+                card.model,
+                untagged if requests is None else tags_of(residents, requests),
+                card,
+            )
+        )
+    return found

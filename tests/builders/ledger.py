@@ -14,9 +14,9 @@ from bus.ledger.snapshot import dump, load
 from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import (
     Accepted,
+    Candidate,
     CardHealthSet,
     CardSlice,
-    Candidate,
     FactsSet,
     HealthSet,
     InventorySet,
@@ -57,6 +57,11 @@ class Node:
                     **fields,
                 )
             )
+        return self
+
+    def with_cards(self, cards: Iterable[Card]) -> Self:
+        """These cards as well, whatever their names."""
+        self._cards.extend(cards)
         return self
 
     def cpu(self, milli: int, *, foreign: int = 0) -> Self:
@@ -236,14 +241,15 @@ class Cluster:
             CardSlice(
                 card=CardUuid(card.card.uuid),
                 share_milli=gpu.share_milli,
-                memory_mib=next(m for m in (memory_mib, gpu.memory_mib, card.capacity_mib * gpu.share_milli // 1000)
-                                if m is not None),
+                memory_mib=next(
+                    m
+                    for m in (memory_mib, gpu.memory_mib, card.capacity_mib * gpu.share_milli // 1000)
+                    if m is not None
+                ),
             )
             for card in states
         )
-        placement = Placement(
-            node=NodeName(on), slices=slices, cpu_milli=pod.cpu_milli, memory_mib=pod.memory_mib
-        )
+        placement = Placement(node=NodeName(on), slices=slices, cpu_milli=pod.cpu_milli, memory_mib=pod.memory_mib)
         chosen = Candidate(node=NodeName(on), score=0)
         rationale = Rationale(policy="test", chosen=chosen, feasible_nodes=1, rejected_nodes=0)
         self.fold(Reserved(uid=held.uid, placement=placement, rationale=rationale))

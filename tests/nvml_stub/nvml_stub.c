@@ -1,6 +1,6 @@
 /* A stand-in for libnvidia-ml.so.1: the calls that the monitor makes through pynvml, answered from a text file.
  *
- * The file is named by GPUBUS_NVML_WORLD and read anew at every call, so that a test changes the world while a
+ * The file is named by NVML_STUB_WORLD and read anew at every call, so that a test changes the world while a
  * monitor runs. One `key=value` a line; a key that is not there is something the driver cannot tell
  * (NVML_ERROR_NOT_SUPPORTED).
  *
@@ -40,7 +40,7 @@ static int sessions = 0;
 
 /* The value of a key, as the file has it right now. 0 when there is no such line. */
 static int look(const char *key, char *value, size_t size) {
-  const char *path = getenv("GPUBUS_NVML_WORLD");
+  const char *path = getenv("NVML_STUB_WORLD");
   FILE *file = path ? fopen(path, "r") : NULL;
   char line[8192];
   int found = 0;

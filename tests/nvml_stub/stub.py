@@ -24,7 +24,7 @@ import pynvml
 
 SOURCE = Path(__file__).with_name("nvml_stub.c")
 SONAME = "libnvidia-ml.so.1"
-WORLD = "GPUBUS_NVML_WORLD"
+WORLD = "NVML_STUB_WORLD"
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 

@@ -48,7 +48,8 @@ class World:
 
     def __init__(self, store: Store, timings: Timings | None = None) -> None:
         timings = timings or Timings()
-        self._agenda, self._inbox = Agenda(), deque[Change]()
+        self._agenda = Agenda()
+        self._inbox: deque[Change] = deque()
         self._view = View(store, self._agenda)
         self._kubelets = Kubelets(self._view, start_s=timings.start_s, stop_s=timings.stop_s)
         self._lifecycle = NodeLifecycle(

@@ -1,8 +1,8 @@
 """Feasibility: which rules keep a request away from a node or a card, in one table.
 
 Rules are pure: `(shape, node) -> Reason | None` and `(shape, node, card, tags) -> Reason | None`. The first reason of a
-node or card is the one that is reported; the order below says which that is. Nothing is ever decided by sums over cards.
-`fits` answers the same question fast and without reasons.
+node or card is the one that is reported; the order below says which that is. Nothing is ever decided by sums over
+cards. `fits` answers the same question fast and without reasons.
 """
 
 from __future__ import annotations

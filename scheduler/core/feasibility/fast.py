@@ -1,6 +1,7 @@
 """The fast answer: which cards of this node would it take? No reasons, no objects, about a microsecond.
 
-    fits(shape, view, order) -> the cards in the order they were taken, () when none are needed, None when it does not fit
+    fits(shape, view, order, mix) -> the cards in the order they were taken; () when none are needed
+                                     None when it does not fit
 
 It says the same as the explaining rules beside it; a property test holds them together.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from contracts.units import WHOLE_CARD
 from scheduler.core.feasibility.selector import selected
 from scheduler.core.feasibility.taints import tolerated
 from scheduler.core.locality import open_to
@@ -57,17 +59,28 @@ def admitted(shape: Shape, view: NodeView) -> bool:
 
 def take(shape: Shape, view: NodeView, candidates: Iterable[CardView]) -> Choice | None:
     """The first cards of `candidates` that are open to the shape; None when there are too few."""
-    simple = view.plain and not shape.models and not shape.tagged
+    if view.plain and not shape.models and not shape.tagged:
+        return _take_plain(shape, candidates)
+    chosen: list[CardView] = []
+    for card in candidates:
+        if open_card(shape, card):
+            chosen.append(card)
+            if len(chosen) == shape.cards:
+                return tuple(chosen)
+    return None
+
+
+def _take_plain(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
+    """The same where numbers alone decide."""
     wanted, share, asked = shape.cards, shape.share_milli, shape.memory_mib
     chosen: list[CardView] = []
     for card in candidates:
         if card.free_milli < share:
             continue
-        if simple:
-            if (asked if asked is not None else card.capacity_mib * share // 1000 or 1) > card.free_mib:
-                continue
-        elif not open_card(shape, card):
+        if (card.capacity_mib * share // WHOLE_CARD or 1 if asked is None else asked) > card.free_mib:
             continue
+        if wanted == 1:
+            return (card,)
         chosen.append(card)
         if len(chosen) == wanted:
             return tuple(chosen)
@@ -80,7 +93,7 @@ def open_card(shape: Shape, card: CardView) -> bool:
         card.free_milli >= shape.share_milli
         and memory_on(card.capacity_mib, shape, known=card.known) <= card.free_mib
         and (not shape.models or card.model in shape.models)
-        and (card.known or (shape.share_milli == 1000 and shape.memory_mib is None))
-        and (not card.whole_only or shape.share_milli == 1000)
+        and (card.known or (shape.share_milli == WHOLE_CARD and shape.memory_mib is None))
+        and (not card.whole_only or shape.share_milli == WHOLE_CARD)
         and open_to(shape.locality, card.tags)
     )

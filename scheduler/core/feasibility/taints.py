@@ -1,8 +1,8 @@
 """Taints and tolerations, as Kubernetes defines them.
 
-NoSchedule and NoExecute keep a pod away unless tolerated; PreferNoSchedule never does. A toleration matches a taint when
-its effect is the taint's (or absent), and its key is the taint's with operator Exists or an equal value. A toleration
-without a key matches every taint, with operator Exists only.
+NoSchedule and NoExecute keep a pod away unless tolerated; PreferNoSchedule never does. A toleration matches a taint
+when its effect is the taint's (or absent), and its key is the taint's with operator Exists or an equal value. A
+toleration without a key matches every taint, with operator Exists only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scores: one rule a file, `(shape, view, chosen, mix) -> int`, higher is better; weighed in `scheduler.core.policies`.
 
-Integers only. Where a formula divides, its docstring says how it rounds; scores are compared after rounding, so that the
-same inputs order nodes the same way on any machine.
+Integers only. Where a formula divides, its docstring says how it rounds; scores are compared after rounding, so that
+the same inputs order nodes the same way on any machine.
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from scheduler.core.feasibility.fast import Choice
-from scheduler.core.mix import Mix, usable
+from scheduler.core.mix import Mix, change, usable
 from scheduler.core.request import Shape
 from scheduler.core.view import NodeView
 
 STEP_MILLI = 40
-"""Rounding step of the change. The published score, 100 x sigmoid(change / 1000) cut to an integer, has this slope around
-its middle. Coarse steps place better than fine ones: near-equal nodes are then told apart by the fixed node order."""
+"""Rounding step of the change. The published score, 100 x sigmoid(change / 1000) cut to an integer, has this slope
+around its middle. Coarse steps place better than fine ones: near-equal nodes are then told apart by the fixed node
+order."""
 
 
 def fragment(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:
@@ -20,7 +21,6 @@ def fragment(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:
     """
     if not mix.total:
         return 0
-    before = usable(mix, view, mix.level(view.cpu_milli))
-    after = usable(mix, view, mix.level(view.cpu_milli - shape.cpu_milli), chosen, shape.share_milli)
-    sold = shape.share_milli * len(chosen)
-    return (sold * mix.total - before + after) // (STEP_MILLI * mix.total)
+    before, after = mix.level(view.cpu_milli), mix.level(view.cpu_milli - shape.cpu_milli)
+    gain = usable(mix, view, after) + change(mix, view, after, chosen, shape.share_milli) - usable(mix, view, before)
+    return (shape.share_milli * len(chosen) * mix.total + gain) // (STEP_MILLI * mix.total)

@@ -23,7 +23,7 @@ async def get(port: int, path: str) -> tuple[int, str, str]:
 async def ask(health: Health, path: str) -> tuple[int, dict]:
     async with serving(health, lambda: b"", "127.0.0.1", 0) as port:
         status, kind, text = await get(port, path)
-    assert "application/json" == kind
+    assert kind == "application/json"
     return status, json.loads(text)
 
 
@@ -33,9 +33,9 @@ async def test_all_is_well():
     health.live("watchdog", lambda: "")
     health.ready("bus", lambda: "")
 
-    assert (200, {"ok": True, "checks": {"watchdog": {"ok": True, "reason": ""}}}) == await ask(health, "/healthz")
+    assert await ask(health, "/healthz") == (200, {"ok": True, "checks": {"watchdog": {"ok": True, "reason": ""}}})
     status, report = await ask(health, "/readyz")
-    assert 200 == status
+    assert status == 200
     assert {"watchdog", "bus"} == report["checks"].keys()
 
 
@@ -45,13 +45,14 @@ async def test_not_ready_is_not_dead():
     reason = ["at 7 of 9"]
     health.ready("ledger", lambda: reason[0])
 
-    assert (503, {"ok": False, "checks": {"ledger": {"ok": False, "reason": "at 7 of 9"}}}) == await ask(
-        health, "/readyz"
+    assert await ask(health, "/readyz") == (
+        503,
+        {"ok": False, "checks": {"ledger": {"ok": False, "reason": "at 7 of 9"}}},
     )
-    assert 200 == (await ask(health, "/healthz"))[0]
+    assert (await ask(health, "/healthz"))[0] == 200
 
     reason[0] = ""
-    assert 200 == (await ask(health, "/readyz"))[0]
+    assert (await ask(health, "/readyz"))[0] == 200
 
 
 async def test_dead_is_not_ready():
@@ -59,8 +60,8 @@ async def test_dead_is_not_ready():
     health = Health()
     health.live("watchdog", lambda: "no answer for 12 s")
 
-    assert 503 == (await ask(health, "/healthz"))[0]
-    assert 503 == (await ask(health, "/readyz"))[0]
+    assert (await ask(health, "/healthz"))[0] == 503
+    assert (await ask(health, "/readyz"))[0] == 503
 
 
 async def test_a_check_that_raises_is_a_failed_check():
@@ -70,8 +71,8 @@ async def test_a_check_that_raises_is_a_failed_check():
 
     status, report = await ask(health, "/healthz")
 
-    assert 503 == status
-    assert "the check itself failed: ZeroDivisionError: division by zero" == report["checks"]["odd"]["reason"]
+    assert status == 503
+    assert report["checks"]["odd"]["reason"] == "the check itself failed: ZeroDivisionError: division by zero"
 
 
 def test_a_name_is_used_once():
@@ -91,16 +92,16 @@ async def test_metrics_are_prometheus_text():
         status, kind, text = await get(port, "/metrics")
     tele.shutdown()
 
-    assert (200, "text/plain") == (status, kind)
+    assert (status, kind) == (200, "text/plain")
     assert 'gpubus_decisions_total{outcome="placed"} 3.0' in text.splitlines()
 
 
 async def test_other_paths_and_methods_are_refused():
     """There is nothing else on this port."""
     async with serving(Health(), lambda: b"", "127.0.0.1", 0) as port:
-        assert 404 == (await get(port, "/"))[0]
+        assert (await get(port, "/"))[0] == 404
         async with aiohttp.ClientSession() as session, session.post(f"http://127.0.0.1:{port}/healthz") as response:
-            assert 405 == response.status
+            assert response.status == 405
 
 
 async def test_closing_does_not_wait_for_idle_connections():
@@ -130,7 +131,7 @@ async def test_a_free_loop_is_not_late(lag):
     """After some periods the check is quiet."""
     await asyncio.sleep(0.05)
 
-    assert "" == lag.check(0.2)
+    assert lag.check(0.2) == ""
 
 
 async def test_a_blocked_loop_is_late_and_recovers(lag):
@@ -140,7 +141,7 @@ async def test_a_blocked_loop_is_late_and_recovers(lag):
     assert 0.25 < lag.now_s() < 3.0
     assert "the limit is 0.2 s" in lag.check(0.2)
     await asyncio.sleep(0.1)
-    assert "" == lag.check(0.2)
+    assert lag.check(0.2) == ""
 
 
 async def test_the_gauge_keeps_the_worst_until_it_is_scraped(lag):
@@ -161,4 +162,4 @@ async def test_the_gauge_keeps_the_worst_until_it_is_scraped(lag):
 
 def test_before_the_first_measurement_there_is_no_lag():
     """A process that has just begun is alive."""
-    assert "" == LoopLag().check(0.0)
+    assert LoopLag().check(0.0) == ""

@@ -9,7 +9,7 @@ import re
 import warnings
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.runtime import logs, telemetry
@@ -48,7 +48,7 @@ def test_a_line_has_time_level_service_logger_message_and_extras(lines):
 
     (line,) = lines()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line.pop("time"))
-    assert {
+    assert line == {
         "level": "warning",
         "service": "scheduler",
         "logger": "a.b",
@@ -56,7 +56,7 @@ def test_a_line_has_time_level_service_logger_message_and_extras(lines):
         "uid": "u1",
         "numbers": [1, 2],
         "none": None,
-    } == line
+    }
 
 
 def test_level_is_obeyed(root):
@@ -67,7 +67,7 @@ def test_level_is_obeyed(root):
     logging.getLogger("a").warning("no")
     logging.getLogger("a").error("yes")
 
-    assert ["yes"] == [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["yes"]
 
 
 def test_lines_inside_a_span_carry_its_ids(lines):
@@ -87,13 +87,13 @@ def test_lines_inside_a_span_carry_its_ids(lines):
 def test_an_exception_is_one_line_with_its_traceback(lines):
     """A traceback does not break the line format."""
     try:
-        raise ValueError("boom")
+        int("boom")
     except ValueError:
         logging.getLogger("a").exception("it failed")
 
     (line,) = lines()
-    assert "it failed" == line["message"]
-    assert "ValueError: boom" in line["exception"]
+    assert line["message"] == "it failed"
+    assert "ValueError: invalid literal" in line["exception"]
     assert "Traceback" in line["exception"]
 
 
@@ -102,8 +102,8 @@ def test_an_extra_cannot_replace_a_field_of_ours(lines):
     logging.getLogger("a").info("x", extra={"time": "yesterday", "level": 9, "service": "other"})
 
     (line,) = lines()
-    assert ("yesterday", 9, "other") == (line["time_"], line["level_"], line["service_"])
-    assert ("info", "scheduler") == (line["level"], line["service"])
+    assert (line["time_"], line["level_"], line["service_"]) == ("yesterday", 9, "other")
+    assert (line["level"], line["service"]) == ("info", "scheduler")
 
 
 class Unfriendly:
@@ -125,17 +125,18 @@ class Unfriendly:
         [Unfriendly()],
         Exception("e"),
     ],
-    ids=repr,
+    ids=["object", "set", "odd keys", "surrogate", "bytes", "huge", "nan", "unfriendly", "nested", "exception"],
 )
 def test_what_cannot_be_encoded_is_written_as_text(value):
     """A log call never raises because of what it was given."""
     assert "x" in json.loads(logs.JsonFormatter("s").format(record(x=value)))
 
 
-@given(
-    message=st.text(alphabet=st.characters()),
-    value=st.recursive(st.none() | st.text(st.characters()) | st.binary() | st.floats(), st.lists),
-)
+ODD = st.text(st.characters(), max_size=20)
+
+
+@settings(deadline=None, max_examples=50)
+@given(message=ODD, value=ODD | st.binary(max_size=9) | st.floats() | st.dictionaries(ODD, ODD, max_size=3))
 def test_any_message_is_one_parsable_line(message, value):
     """Surrogates, newlines, control characters, NaN: one line of JSON, always."""
     line = logs.JsonFormatter("s").format(record(message.replace("%", "%%"), x=value))
@@ -152,7 +153,7 @@ def test_warnings_of_the_warnings_module_are_logged(lines):
         warnings.warn("old thing", UserWarning, stacklevel=1)
 
     (line,) = lines()
-    assert "py.warnings" == line["logger"]
+    assert line["logger"] == "py.warnings"
     assert "old thing" in line["message"]
 
 
@@ -162,8 +163,8 @@ def test_a_dead_collector_does_not_fill_the_log(lines):
         logging.getLogger("opentelemetry.exporter.x").error("Failed to export %s", number)
         logging.getLogger("ours").error("Failed to export %s", number)
 
-    assert 1 == len([line for line in lines() if line["logger"].startswith("opentelemetry")])
-    assert 5 == len([line for line in lines() if line["logger"] == "ours"])
+    assert len([line for line in lines() if line["logger"].startswith("opentelemetry")]) == 1
+    assert len([line for line in lines() if line["logger"] == "ours"]) == 5
 
 
 def test_a_repetition_is_written_again_after_a_minute():
@@ -173,7 +174,7 @@ def test_a_repetition_is_written_again_after_a_minute():
     for one, created in zip(records, (1000.0, 1059.9, 1060.0), strict=True):
         one.name, one.created = "opentelemetry.sdk", created
 
-    assert [True, False, True] == [repeat.filter(one) for one in records]
+    assert [repeat.filter(one) for one in records] == [True, False, True]
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

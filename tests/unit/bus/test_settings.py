@@ -135,14 +135,14 @@ def test_environment_strings_become_values(name, text, path, value):
 
 def test_environment_reaches_nested_groups():
     """Every level is one double underscore."""
-    assert 8 == load(Shape, None, {"GPUBUS_SCHEDULER__INNER__DEPTH": "8"}).scheduler.inner.depth
+    assert load(Shape, None, {"GPUBUS_SCHEDULER__INNER__DEPTH": "8"}).scheduler.inner.depth == 8
 
 
 def test_prefix_is_a_parameter():
     """Another installation on the same machine may use another prefix; ours is then not read."""
     env = {"MINE_SCHEDULER__COUNT": "2", "GPUBUS_SCHEDULER__COUNT": "9"}
 
-    assert 2 == load(Shape, None, env, prefix="MINE_").scheduler.count
+    assert load(Shape, None, env, prefix="MINE_").scheduler.count == 2
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_file_refusals_name_path_and_nearest(toml, text, needles):
     """A wrong key names the nearest valid one, a wrong value its path, the file and the bound."""
     (problem,) = problems_of(toml(text))
 
-    assert [] == [needle for needle in needles if needle not in problem]
+    assert [needle for needle in needles if needle not in problem] == []
     assert "gpubus.toml" in problem
 
 
@@ -188,7 +188,7 @@ def test_environment_refusals(name, value, needles):
     """A variable with our prefix that is no setting is a mistake, and a wrong value names variable and path."""
     (problem,) = problems_of(None, {name: value})
 
-    assert [] == [needle for needle in needles if needle not in problem]
+    assert [needle for needle in needles if needle not in problem] == []
 
 
 def test_everything_wrong_is_told_at_once(toml):
@@ -197,18 +197,18 @@ def test_everything_wrong_is_told_at_once(toml):
 
     problems = problems_of(file, {"GPUBUS_SCHEDULER__ON": "x", "GPUBUS_X__Y": "1"})
 
-    assert 5 == len(problems)
+    assert len(problems) == 5
 
 
 def test_cross_checks_of_all_groups_are_told_at_once(toml):
     """Cross-field problems carry the path of their group."""
     file = toml("[scheduler]\non = true\ncount = 1\nnames = []\n[other]\non = true\ncount = 1")
 
-    assert (
+    assert problems_of(file) == (
         "scheduler: on needs count of 2 or more",
         "scheduler: on needs names",
         "other: on needs count of 2 or more",
-    ) == problems_of(file)
+    )
 
 
 def test_a_missing_file_is_a_settings_error(tmp_path):
@@ -223,7 +223,7 @@ def test_secrets_do_not_leak_into_errors():
     with pytest.raises(SettingsError) as caught:
         load(Top, None, {"GPUBUS_ODD__PIN": "hunter2", "GPUBUS_ODD__URLS": "nats://me:hunter2@h:1"})
 
-    assert 2 == len(caught.value.problems)
+    assert len(caught.value.problems) == 2
     assert "hunter2" not in str(caught.value)
 
 
@@ -234,7 +234,7 @@ def test_groups_of_other_services_are_skipped(toml):
     """One file and one environment serve every service."""
     file = toml("[monitor]\nperiod_s = 'whatever'\n[scheduler]\ncount = 2")
 
-    assert 2 == load(Shape, file, {"GPUBUS_MONITOR__X": "1", "GPUBUS_AUTOSCALER__Y": "2"}).scheduler.count
+    assert load(Shape, file, {"GPUBUS_MONITOR__X": "1", "GPUBUS_AUTOSCALER__Y": "2"}).scheduler.count == 2
 
 
 @pytest.mark.parametrize(
@@ -292,13 +292,13 @@ def test_docs_are_printed_before_their_setting():
     """`--print-settings` explains itself."""
     lines = render(Shape(), docs=True).splitlines()
 
-    assert "# Seconds between things." == lines[lines.index("period_s = 1.5  # default") - 1]
+    assert lines[lines.index("period_s = 1.5  # default") - 1] == "# Seconds between things."
 
 
 @pytest.mark.parametrize("group", [NatsSettings, TelemetrySettings, HealthSettings, LogSettings])
 def test_every_shared_setting_has_a_docstring(group):
     """Unit, default and why stand under the field; a setting without is not finished."""
-    assert [] == [name for name in field_types(group) if name not in field_docs(group)]
+    assert [name for name in field_types(group) if name not in field_docs(group)] == []
 
 
 # --- the shared groups -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ memories = st.one_of(st.none(), st.builds(RawMemory, total=sizes, used=sizes, re
 pids = st.integers(0, 5)
 
 
-@given(st.builds(RawCard, uuid=st.text(max_size=40), index=st.integers(0, 63), memory=memories, mig=numbers))
+@given(st.builds(RawCard, uuid=st.just("GPU-a"), index=st.integers(0, 63), memory=memories, mig=numbers))
 def test_any_reading_of_a_card_is_a_legal_card_that_sells_no_more_than_it_has(raw: RawCard) -> None:
     """Claim: it encodes and decodes; sellable MiB never exceed the bytes of total less reserved."""
     card = readings.card(raw, MemoryRules())
@@ -48,6 +48,17 @@ def test_any_reading_of_use_is_a_legal_sample(raw: RawUsage) -> None:
     assert (usage.processes is None) == (raw.processes is None)
     listed = [process.pid for process in usage.processes or ()]
     assert listed == sorted(set(listed))
+
+
+@given(st.one_of(st.none(), st.text(max_size=200)))
+def test_a_uuid_is_one_that_messages_may_carry(text: str | None) -> None:
+    """Claim: whatever the driver answers, the result is None or a legal identity, and it is not changed."""
+    uuid = readings.legal_uuid(text)
+
+    assert uuid in (None, text)
+    if uuid is not None:
+        card = readings.card(RawCard(uuid=uuid, index=0), MemoryRules())
+        assert msgspec.json.decode(msgspec.json.encode(card), type=Card) == card
 
 
 def test_the_newest_sample_of_a_process_counts() -> None:

@@ -244,8 +244,25 @@ def test_a_card_lost_before_we_came_cannot_be_named(
         found = cards.inventory()
 
     assert [card.uuid for card in found] == ["GPU-0", "GPU-2"]
-    assert "card 1 cannot be asked for its UUID" in caplog.text
+    assert "card 1 is left out" in caplog.text
     assert [usage.uuid for usage in cards.usage()] == ["GPU-0", "GPU-2"]
+
+
+@pytest.mark.parametrize("uuid", ["", "two words", "GPU-\xfc"])
+def test_a_card_with_a_name_that_is_none_is_left_out(world: World, cards: NvmlCards, uuid: str) -> None:
+    """Claim: a UUID that no message may carry does not break the inventory of the others."""
+    world.card(1, uuid=uuid)
+
+    assert [card.uuid for card in cards.inventory()] == ["GPU-0", "GPU-2"]
+    assert [usage.uuid for usage in cards.usage()] == ["GPU-0", "GPU-2"]
+
+
+def test_a_name_that_is_no_text_is_unknown(world: World, cards: NvmlCards) -> None:
+    """Claim: bytes that are not UTF-8 in a card's name cost its name, not the monitor."""
+    text = world.path.read_text().replace("card0.name=Tesla T4", "card0.name=Tesla \xff")
+    world.path.write_bytes(text.encode("latin-1"))
+
+    assert cards.inventory()[0].model == "unknown"
 
 
 def test_s073_a_card_that_moved_up_is_not_also_reported_lost(world: World, cards: NvmlCards) -> None:

@@ -1,8 +1,8 @@
 """What the server does to each kind of object before it stores it.
 
-A `Rules` has three hooks, all pure: `create` fills defaults and validates, `update` keeps what may not
-change and validates, `prepare_delete` decides whether an object goes at once or is only marked. `RULES` is
-the table.
+A `Rules` has two hooks, both pure: `create` fills defaults and validates, `update` keeps what may not
+change and validates. `grace_s` tells how long an object that is deleted still has. The table below says
+which rules are whose.
 """
 
 from __future__ import annotations

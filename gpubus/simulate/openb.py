@@ -1,0 +1,175 @@
+"""Pod and node lists in the format of the openb trace (Alibaba, 2023), read strictly. Pure: text in, rows out.
+
+    pods   name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+    nodes  sn,cpu_milli,memory_mib,gpu,model
+
+How a row is read, as the trace's publishers read it: a CPU request of 0 is 100 (kube-scheduler's non-zero default);
+`gpu_milli` is cut to 0..1000 and means nothing without a card; `gpu_spec` is a list of models, joined by bars; columns
+that a variant of the trace leaves out are empty. A pod that names no end runs until the replay is over.
+
+The trace: Weng et al., "Beware of Fragmentation", USENIX ATC 2023; github.com/alibaba/clusterdata.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping
+
+from contracts.messages import Value
+from contracts.requests import GpuAsk, PodRequest, PodTemplate
+from contracts.units import NAME_PATTERN, WHOLE_CARD
+from gpubus.errors import UsageError
+from gpubus.local.nodes import Model, NodeSpec
+
+CPU_DEFAULT_MILLI = 100
+RUN_KEY = "gpubus.dev/simulated-run-s"
+IMAGE = "registry.example/openb:1"
+
+MEMORY_MIB: Mapping[str, int] = {
+    "P100": 16_384,
+    "T4": 15_360,
+    "V100M16": 16_384,
+    "V100M32": 32_768,
+    "A10": 24_576,
+}
+"""Of one card. The trace does not tell; G2 and G3 are undisclosed and get 32 GiB. Pods ask by share, so that the
+size decides nothing in a replay."""
+
+OTHER_MIB = 32_768
+
+
+class PodRow(Value, frozen=True, kw_only=True):
+    """One pod of the trace; times in seconds of its clock."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    cards: int
+    share_milli: int
+    models: tuple[str, ...] = ()
+    created_s: float = 0.0
+    life_s: float | None = None
+    """From being scheduled (or created) to its deletion; None when the trace does not tell."""
+
+    @property
+    def demand_milli(self) -> int:
+        """Thousandths of cards in all."""
+        return self.cards * self.share_milli
+
+    def request(self, *, policy: str | None = None) -> PodRequest:
+        """The pod as somebody would publish it; how long it runs is an annotation that simulated kubelets read."""
+        run = {} if self.life_s is None else {RUN_KEY: f"{self.life_s:.3f}"}
+        gpu = GpuAsk(cards=self.cards, share_milli=self.share_milli or WHOLE_CARD, models=self.models)
+        pod = PodTemplate(image=IMAGE, cpu_milli=self.cpu_milli, memory_mib=self.memory_mib, annotations=run)
+        return PodRequest(name=self.name, pod=pod, gpu=gpu, policy=policy)
+
+
+def pods(text: str, source: str, *, limit: int | None = None) -> list[PodRow]:
+    """Rows in order of creation (equal times in file order).
+
+    Raises:
+        UsageError: naming line, column and value.
+    """
+    rows = [_pod(row) for row in _rows(text, source, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"))]
+    _distinct((row.name for row in rows), source)
+    return sorted(rows, key=lambda row: row.created_s)[:limit]
+
+
+def nodes(text: str, source: str, *, most: int | None = None) -> list[NodeSpec]:
+    """Nodes with cards; when there are more than `most`, evenly spaced ones of the list, so that the mix stays.
+
+    Raises:
+        UsageError: naming line, column and value.
+    """
+    specs = [_node(row) for row in _rows(text, source, ("sn", "cpu_milli", "memory_mib", "gpu"))]
+    _distinct((spec.name for spec in specs), source)
+    with_cards = [spec for spec in specs if spec.cards]
+    if most is None or len(with_cards) <= most:
+        return with_cards
+    return [with_cards[index * len(with_cards) // most] for index in range(most)]
+
+
+class _Row:
+    """One line with its place, for errors."""
+
+    def __init__(self, values: Mapping[str, str | None], where: str) -> None:
+        self._values = values
+        self._where = where
+
+    def text(self, column: str) -> str:
+        return (self._values.get(column) or "").strip()
+
+    def whole(self, column: str, default: int = 0) -> int:
+        number = self.number(column)
+        if number is None:
+            return default
+        if number != int(number) or number < 0:
+            raise self.wrong(column, "a whole number from 0")
+        return int(number)
+
+    def number(self, column: str) -> float | None:
+        text = self.text(column)
+        if not text:
+            return None
+        if not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,9})?", text):
+            raise self.wrong(column, "a number")
+        return float(text)
+
+    def name(self, column: str) -> str:
+        name = self.text(column)
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise self.wrong(column, "lower-case letters, digits and dashes, at most 50")
+        return name
+
+    def wrong(self, column: str, bound: str) -> UsageError:
+        return UsageError(f"{self._where}: {column} is {self.text(column)!r}, expected {bound}")
+
+
+def _rows(text: str, source: str, needed: tuple[str, ...]) -> list[_Row]:
+    reader = csv.DictReader(io.StringIO(text))
+    if missing := [column for column in needed if column not in (reader.fieldnames or ())]:
+        raise UsageError(f"{source}: no column {', '.join(missing)}")
+    try:
+        return [_Row(values, f"{source} line {reader.line_num}") for values in reader]
+    except csv.Error as error:
+        raise UsageError(f"{source} line {reader.line_num}: {error}") from error
+
+
+def _pod(row: _Row) -> PodRow:
+    cards = row.whole("num_gpu")
+    share = min(row.whole("gpu_milli"), WHOLE_CARD) if cards else 0
+    if cards and not share:
+        raise row.wrong("gpu_milli", f"1 to {WHOLE_CARD} with num_gpu = {cards}")
+    created = row.number("creation_time") or 0.0
+    begun, ended = row.number("scheduled_time"), row.number("deletion_time")
+    return PodRow(
+        name=row.name("name"),
+        cpu_milli=row.whole("cpu_milli") or CPU_DEFAULT_MILLI,
+        memory_mib=row.whole("memory_mib"),
+        cards=cards,
+        share_milli=share,
+        models=tuple(filter(None, row.text("gpu_spec").split("|"))),
+        created_s=created,
+        life_s=None if ended is None else max(0.0, ended - (created if begun is None else begun)),
+    )
+
+
+def _node(row: _Row) -> NodeSpec:
+    name = row.text("model") or "unknown"
+    return NodeSpec(
+        name=row.name("sn"),
+        cards=row.whole("gpu"),
+        model=Model(name=name, memory_mib=MEMORY_MIB.get(name, OTHER_MIB), reserved_mib=0),
+        cpu_milli=row.whole("cpu_milli"),
+        memory_mib=row.whole("memory_mib"),
+    )
+
+
+def _distinct(names: Iterable[str], source: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{source}: {name} stands there twice")
+        seen.add(name)

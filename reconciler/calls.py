@@ -1,0 +1,228 @@
+"""The few calls that are made to Kubernetes, each with its path, its preconditions and its answer's type.
+
+What flows in: names and ready-made bodies. What flows out: pods and nodes, or a typed error of `errors.py`.
+Every write names what it relies on: a create its name, a binding and a deletion the life of the pod, a patch of
+annotations that too; so that a decision made from an old view changes nothing. What was certainly not executed is
+tried twice more in place; everything else is the caller's to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from bus.runtime.retry import GaveUp, retrying
+from reconciler import marks
+from reconciler.errors import Expired, Failure, KubeError, NotFound, NotSent, OutcomeUnknown, classify
+from reconciler.lines import Lines, TooLong
+from reconciler.objects import ListOf, Node, Object, Pod, Status, WatchLine
+from reconciler.protocol import JSON, JSON_PATCH, MERGE_PATCH, Answer, Transport
+
+IN_FLIGHT = 16
+"""Calls at once: more only wait longer (8 in flight give 279 create-and-bind pairs a second here, 32 give 332)."""
+TRIES = 3
+SLACK_S = 10.0
+"""A watch that says nothing this long after its own end is dead."""
+
+T = TypeVar("T")
+
+
+class Resource(msgspec.Struct, Generic[Object], frozen=True):
+    """A kind of object: where it is, and how it is read."""
+
+    path: str
+    object: msgspec.json.Decoder[Object]
+    list: msgspec.json.Decoder[ListOf[Object]]
+
+
+PODS: Resource[Pod] = Resource("/api/v1/pods", msgspec.json.Decoder(Pod), msgspec.json.Decoder(ListOf[Pod]))
+NODES: Resource[Node] = Resource("/api/v1/nodes", msgspec.json.Decoder(Node), msgspec.json.Decoder(ListOf[Node]))
+
+
+class Page(msgspec.Struct, Generic[Object], frozen=True, kw_only=True):
+    """A page of a list; all pages of one list carry the same version."""
+
+    items: tuple[Object, ...]
+    version: int
+    more: str
+    """Where the next page begins; empty at the end."""
+
+
+class WatchEvent(msgspec.Struct, Generic[Object], frozen=True, kw_only=True):
+    """One event; a bookmark carries nothing but a version."""
+
+    kind: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: Object
+
+
+class Kube:
+    """What the reconciler asks of Kubernetes.
+
+    Args:
+        transport: what carries the calls.
+        in_flight: writes at once; the rest wait here.
+        timeout_s: for one call.
+    """
+
+    def __init__(self, transport: Transport, *, in_flight: int = IN_FLIGHT, timeout_s: float = 10.0) -> None:
+        self._transport = transport
+        self._slots = asyncio.Semaphore(in_flight)
+        self._timeout_s = timeout_s
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def page(self, resource: Resource[Object], *, limit: int, after: str = "") -> Page[Object]:
+        """One page of everything of that kind. Raises Expired when `after` is too old."""
+        query = {"limit": str(limit)} | ({"continue": after} if after else {})
+        answer = await self._read(resource.path, query, timeout_s=3 * self._timeout_s)
+        found = _decode(resource.list, answer.body)
+        version = found.metadata.resource_version
+        return Page(
+            items=found.items or (), version=int(version) if version.isdecimal() else 0, more=found.metadata.continue_
+        )
+
+    async def watch(
+        self, resource: Resource[Object], *, version: int, timeout_s: int
+    ) -> AsyncGenerator[WatchEvent[Object], None]:
+        """Events after `version`, until the server ends the watch after `timeout_s`.
+
+        Raises:
+            Expired: the version is too old; list again.
+        """
+        query = {
+            "watch": "1",
+            "resourceVersion": str(version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(timeout_s),
+        }
+        chunks = self._transport.stream(resource.path, query=query, silence_s=timeout_s + SLACK_S)
+        lines = Lines()
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                for line in _fed(lines, chunk):
+                    yield _event(resource, line)
+
+    async def get(self, namespace: str, name: str) -> Pod | None:
+        """The pod as it is now, read from the quorum; None when there is none."""
+        try:
+            answer = await self._read(_pod_path(namespace, name), {}, timeout_s=self._timeout_s)
+        except NotFound:
+            return None
+        return _decode(PODS.object, answer.body)
+
+    async def _read(self, path: str, query: Mapping[str, str], *, timeout_s: float) -> Answer:
+        async def once() -> Answer:
+            return _good(await self._transport.call("GET", path, query=query, timeout_s=timeout_s))
+
+        return await _persist(f"GET {path}", once, on=(NotSent, OutcomeUnknown))
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def create(self, namespace: str, body: bytes) -> Pod:
+        """Make a pod; Conflict "exists" when its name is taken. An unknown field in `body` is refused."""
+        answer = await self._write("POST", f"/api/v1/namespaces/{namespace}/pods", body, {"fieldValidation": "Strict"})
+        return _decode(PODS.object, answer.body)
+
+    async def bind(self, namespace: str, name: str, body: bytes) -> None:
+        """Give a pod its node. Success brings nothing back."""
+        await self._write("POST", f"{_pod_path(namespace, name)}/binding", body)
+
+    async def ungate(self, namespace: str, name: str, index: int) -> Pod:
+        """Take our scheduling gate away, if it is still the one at `index`."""
+        path = f"/spec/schedulingGates/{index}"
+        patch = [{"op": "test", "path": path, "value": {"name": marks.GATE}}, {"op": "remove", "path": path}]
+        return await self._patch(namespace, name, patch, JSON_PATCH)
+
+    async def annotate(self, namespace: str, name: str, pod_uid: str, annotations: Mapping[str, str]) -> Pod:
+        """Write annotations into this life of a pod; another life is refused as invalid (its uid cannot change)."""
+        marks.checked(annotations)
+        return await self._patch(
+            namespace, name, {"metadata": {"uid": pod_uid, "annotations": annotations}}, MERGE_PATCH
+        )
+
+    async def delete(self, namespace: str, name: str, pod_uid: str, grace_s: int) -> None:
+        """End this life of a pod, gracefully; that it is gone already is as good."""
+        options = {"preconditions": {"uid": pod_uid}, "gracePeriodSeconds": grace_s}
+        try:
+            await self._write("DELETE", _pod_path(namespace, name), msgspec.json.encode(options))
+        except NotFound:
+            return
+
+    async def _patch(self, namespace: str, name: str, patch: object, content_type: str) -> Pod:
+        body = msgspec.json.encode(patch)
+        answer = await self._write("PATCH", _pod_path(namespace, name), body, content_type=content_type)
+        return _decode(PODS.object, answer.body)
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        query: Mapping[str, str] | None = None,
+        *,
+        content_type: str = JSON,
+    ) -> Answer:
+        async def once() -> Answer:
+            return _good(
+                await self._transport.call(
+                    method, path, query=query, body=body, content_type=content_type, timeout_s=self._timeout_s
+                )
+            )
+
+        async with self._slots:
+            return await _persist(f"{method} {path}", once, on=(NotSent,))
+
+
+async def _persist(what: str, once: Callable[[], Awaitable[Answer]], *, on: tuple[type[KubeError], ...]) -> Answer:
+    """Two more tries for what did not happen, or changes nothing; the last error as it is."""
+    try:
+        return await retrying(what, on=on, attempts=TRIES, base_s=0.1, max_s=1.0)(once)
+    except GaveUp as gave_up:
+        raise gave_up.last from gave_up
+
+
+def _good(answer: Answer) -> Answer:
+    if not answer.ok:
+        raise classify(answer)
+    return answer
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """An answer that cannot be read is an answer that never came."""
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise OutcomeUnknown(f"an answer that cannot be read: {error}") from error
+
+
+def _fed(lines: Lines, chunk: bytes) -> list[bytes]:
+    try:
+        return lines.feed(chunk)
+    except TooLong as error:
+        raise OutcomeUnknown(str(error)) from error
+
+
+_WATCH_LINE = msgspec.json.Decoder(WatchLine)
+_STATUS = msgspec.json.Decoder(Status)
+
+
+def _event(resource: Resource[Object], line: bytes) -> WatchEvent[Object]:
+    """The type comes first: an ERROR carries a Status, which has no name."""
+    found = _decode(_WATCH_LINE, line)
+    if found.type == "ERROR":
+        raise _watch_error(bytes(found.object))
+    return WatchEvent(kind=found.type, object=_decode(resource.object, bytes(found.object)))
+
+
+def _watch_error(body: bytes) -> KubeError:
+    status = _decode(_STATUS, body)
+    error = classify(Failure(status=status.code, content_type=JSON, body=body))
+    return error if isinstance(error, Expired) else OutcomeUnknown(f"the watch ended: {status.message or error}")

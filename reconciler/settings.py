@@ -1,0 +1,67 @@
+"""What an operator may set of the reconciler; the common groups (nats, telemetry, health, log) are the runtime's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from bus.runtime.settings import Seconds, ServiceSettings, Settings, Text
+
+
+class KubernetesSettings(Settings, frozen=True, kw_only=True):
+    """How to reach the API server."""
+
+    url: Text = ""
+    """Base URL of an API server that wants no credentials, as the embedded one. Empty: by the next two."""
+    kubeconfig: Text = ""
+    """Path of a kubeconfig file. Empty: $KUBECONFIG, else the pod's service account, else the usual place."""
+    context: Text = ""
+    """Context of that file. Empty: its current one."""
+    timeout_s: Seconds = 10.0
+    """Seconds for one call; a list gets three times as many. The library itself has no timeout at all."""
+    in_flight: Annotated[int, Meta(ge=1, le=256)] = 16
+    """Writes at once. On two cores 8 give 84 % of what 32 give, and beyond 16 only the waiting grows."""
+
+
+class PodSettings(Settings, frozen=True, kw_only=True):
+    """What all pods have in common."""
+
+    run_as_user: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """Numeric user of every container. Unset: the image's own, which must not be root under `restricted`."""
+    keep_ended_s: Annotated[float, Meta(ge=0, le=30 * 86_400)] | None = None
+    """Seconds that the pod of a finished request is kept, so that its logs can be read. Unset: for ever.
+
+    Its card is free at once, whatever this says. A restart of the reconciler begins the time anew.
+    """
+
+
+class ReconcilingSettings(Settings, frozen=True, kw_only=True):
+    """How the cluster is brought to what the ledger says."""
+
+    pool: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,40}$")] = "default"
+    """Name of the pool whose ledger is followed."""
+    facts_every_s: Annotated[float, Meta(ge=0, le=60)] = 0.2
+    """Pause in which changes of a node gather before its facts are published again."""
+    shares_every_s: Annotated[float, Meta(ge=0, le=60)] = 0.02
+    """The same for the shares of its pods: they should be on the node before the container begins."""
+    lease_renew_s: Seconds = 0.4
+    """Pause between renewals of the lease that makes one reconciler the active one."""
+    lease_duration_s: Seconds = 1.2
+    """Silence after which another takes over. Two active ones do no harm, they only ask Kubernetes twice."""
+    sweep_s: Seconds = 60.0
+    """Pause between full comparisons of ledger and pods: an event that was lost is made good, words are forgotten."""
+    kube: KubernetesSettings = KubernetesSettings()
+    pods: PodSettings = PodSettings()
+
+    def problems(self) -> Iterator[str]:
+        """The lease outlives two renewals."""
+        if self.lease_duration_s < 2 * self.lease_renew_s:
+            yield f"lease_duration_s {self.lease_duration_s:g} is less than two lease_renew_s {self.lease_renew_s:g}"
+
+
+class ReconcilerSettings(ServiceSettings, frozen=True, kw_only=True):
+    """Settings of `python -m reconciler`."""
+
+    reconciler: ReconcilingSettings = ReconcilingSettings()

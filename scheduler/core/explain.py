@@ -1,0 +1,140 @@
+"""The whole answer to "why is it where it is, or nowhere?" and to "where would it go?".
+
+In: a state, a request (of the state, or only imagined), the default policy by name. Out: an `Explanation`: reasons with
+numbers, the nearest change that would fit, and verdicts on nodes. Nothing is changed.
+
+What is placed is answered from its decision (placement, rationale, ledger sequence); what is pending is worked out
+anew against this state. Nodes: the best `FEASIBLE_SHOWN` with their scores by rule, then the `REJECTED_SHOWN` closest
+of the others with their first reason; both in total orders (of `ranking` and of `reasons`). Numbers are those of one
+card or one node, never a sum over cards.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from bus.ledger.state import LedgerState, RequestState
+from contracts.answers import Explanation, Nearest, NodeVerdict
+from contracts.outcomes import Reason
+from contracts.requests import PodRequest
+from contracts.units import RequestUid
+from scheduler.core.decide import Placed, place, why_not
+from scheduler.core.feasibility import fits
+from scheduler.core.gang import gang_reasons
+from scheduler.core.nearest import nearest_change
+from scheduler.core.nearest_text import nearest
+from scheduler.core.policies import DEFAULT_POLICY, POLICIES, Policy, UnknownPolicy, policy_for, score_parts
+from scheduler.core.ranking import Rankings
+from scheduler.core.request import Shape, shape_of
+
+FEASIBLE_SHOWN = 5
+REJECTED_SHOWN = 5
+
+
+def explain(
+    state: LedgerState,
+    request: RequestState,
+    *,
+    default_policy: str = DEFAULT_POLICY.name,
+    rankings: Rankings | None = None,
+) -> Explanation:
+    """One request of the state. `rankings`: those kept for this state, if there are any; else all nodes are scored."""
+    asked = request.request
+    told = Explanation(
+        known=True,
+        namespace=request.accepted.namespace,
+        name=asked.name,
+        uid=request.uid,
+        phase=request.phase,
+        ask=asked.gpu,
+        placement=request.placement,
+        rationale=request.rationale,
+        ledger_sequence=request.decided_at,
+        policy=request.rationale.policy if request.rationale else asked.policy or default_policy,
+        trace=request.accepted.trace,
+    )
+    if request.phase != "pending":
+        return told
+    found = _work_out(state, asked, default_policy, rankings or Rankings())
+    gang = gang_reasons(state, request, POLICIES[default_policy]) if found.placed else ()
+    return _merged(told, found, reasons=(*gang, *found.reasons))
+
+
+def what_if(
+    state: LedgerState,
+    namespace: str,
+    request: PodRequest,
+    *,
+    default_policy: str = DEFAULT_POLICY.name,
+    rankings: Rankings | None = None,
+) -> Explanation:
+    """Where a request would go if it were the next one; `placement` and `rationale` are what would be decided."""
+    found = _work_out(state, request, default_policy, rankings or Rankings())
+    told = Explanation(
+        known=True,
+        namespace=namespace,
+        name=request.name,
+        phase="would be placed" if found.placed else "would wait",
+        ask=request.gpu,
+        placement=found.placed.placement if found.placed else None,
+        rationale=found.placed.rationale if found.placed else None,
+        ledger_sequence=state.sequence,
+        policy=request.policy or default_policy,
+    )
+    return _merged(told, found, reasons=found.reasons)
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What a request meets in a state."""
+
+    placed: Placed | None = None
+    reasons: tuple[Reason, ...] = ()
+    nearest: Nearest | None = None
+    nodes: tuple[NodeVerdict, ...] = ()
+    sequence: int = 0
+
+
+def _merged(told: Explanation, found: _Found, *, reasons: tuple[Reason, ...]) -> Explanation:
+    return msgspec.structs.replace(
+        told, reasons=reasons, nearest=found.nearest, nodes=found.nodes, ledger_sequence=found.sequence
+    )
+
+
+def _work_out(state: LedgerState, request: PodRequest, default_policy: str, rankings: Rankings) -> _Found:
+    shape = shape_of(request)
+    try:
+        policy = policy_for(shape, POLICIES[default_policy])
+    except UnknownPolicy as error:
+        return _Found(reasons=(Reason(code="policy", text=str(error)),), sequence=state.sequence)
+    rankings.sync(state)
+    placed = place(_NOBODY, shape, policy, rankings)
+    change = None if placed else nearest_change(shape, state.nodes, state.requests)
+    return _Found(
+        placed=placed,
+        reasons=() if placed else why_not(state, shape, policy, rankings),
+        nearest=nearest(shape, change) if change else None,
+        nodes=(*_feasible(shape, policy, rankings), *_rejected(state, shape, policy, rankings)),
+        sequence=state.sequence,
+    )
+
+
+_NOBODY = RequestUid("")
+"""The uid of a request that is only imagined."""
+
+
+def _feasible(shape: Shape, policy: Policy, rankings: Rankings) -> list[NodeVerdict]:
+    ranking = rankings.ranked(shape, policy)
+    verdicts = []
+    for key in ranking.order[:FEASIBLE_SHOWN]:
+        name, score = rankings.read(key)
+        view = rankings.views[name]
+        chosen = fits(shape, view, policy.order, ranking.mix) or ()
+        parts = score_parts(policy, shape, view, chosen, ranking.mix)
+        verdicts.append(NodeVerdict(node=name, score=score, scores=parts))
+    return verdicts
+
+
+def _rejected(state: LedgerState, shape: Shape, policy: Policy, rankings: Rankings) -> list[NodeVerdict]:
+    refusals = rankings.ranked(shape, policy).refusals
+    closest = refusals.closest(rankings.views, state, REJECTED_SHOWN)
+    return [NodeVerdict(node=reason.node, reason=reason) for reason in closest]

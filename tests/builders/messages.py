@@ -1,0 +1,375 @@
+"""One example of every message, with every field set to something that is not its default.
+
+Their bytes are kept under `tests/golden/messages/<tag>.json`: what was once released must be readable for ever.
+A new message, or a field added to an example, is written by
+
+    python -m tests.builders.messages
+
+which prints what changed. A changed line of a released message in the diff is a break of the wire language.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from contracts import answers, decisions, inventory, outcomes, requests, usage, workloads
+from contracts.catalog import tag_of
+from contracts.messages import Message, encode
+from contracts.units import CardUuid, NodeName, RequestUid
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "messages"
+
+UID = RequestUid("0badcafe-12-3")
+NODE = NodeName("gpu-1.rack-2")
+CARD = CardUuid("GPU-8f7e6d5c-4b3a-2918-0716-253443526170")
+OTHER = CardUuid("GPU-00000000-0000-0000-0000-000000000001")
+
+POD = requests.PodTemplate(
+    image="registry.example:5000/team/train:1.2",
+    command=("python", "-m", "train"),
+    args=("--epochs", "3"),
+    env=(requests.EnvVar(name="MODE", value="fast, ümlaut"),),
+    cpu_milli=2000,
+    memory_mib=8192,
+    labels={"team": "a", "example.org/app": "train"},
+    annotations={"example.org/note": 'say "hi"\n'},
+    working_dir="/srv",
+    restart_policy="OnFailure",
+    grace_s=60,
+)
+GPU = requests.GpuAsk(cards=2, share_milli=500, memory_mib=20_480, models=("A100-SXM4-80GB", "H100"))
+REQUEST = requests.PodRequest(
+    name="train-7",
+    pod=POD,
+    gpu=GPU,
+    priority=-5,
+    policy="spread",
+    gang=requests.GangRef(name="gang-1", size=4),
+    locality=requests.Locality(affinity="model-x", anti_affinity="noisy", exclusion="Team.A"),
+    node_selector={"zone": "b"},
+    tolerations=(
+        requests.Toleration(key="gpu", operator="Equal", value="yes", effect="NoSchedule"),
+        requests.Toleration(operator="Exists", effect="NoExecute"),
+    ),
+    cause="cli-1",
+)
+SLICES = (
+    decisions.CardSlice(card=CARD, share_milli=500, memory_mib=20_480),
+    decisions.CardSlice(card=OTHER, share_milli=500, memory_mib=20_480),
+)
+PLACEMENT = decisions.Placement(node=NODE, slices=SLICES, cpu_milli=2000, memory_mib=8192)
+RATIONALE = decisions.Rationale(
+    policy="spread",
+    chosen=decisions.Candidate(node=NODE, score=873),
+    runner_up=decisions.Candidate(node=NodeName("gpu-2"), score=-12),
+    feasible_nodes=3,
+    rejected_nodes=9,
+)
+CARD_OF = inventory.Card(
+    uuid=CARD,
+    index=1,
+    model="A100-SXM4-80GB",
+    memory_total_mib=81_920,
+    memory_reserved_mib=631,
+    mig_enabled=False,
+    health="suspect",
+    health_reason="XID 94",
+    isolation="mps",
+)
+INVENTORY = inventory.NodeInventory(
+    node=NODE,
+    boot_id="b5c2",
+    incarnation="monitor-1a2b3c4d",
+    cards=(CARD_OF,),
+    driver_version="580.95.05",
+    provider="simulated",
+    cause="start",
+)
+FACTS = inventory.NodeFacts(
+    node=NODE,
+    uid="7f0e",
+    gone=True,
+    ready=False,
+    unschedulable=True,
+    labels={"kubernetes.io/hostname": "gpu-1"},
+    taints=(inventory.Taint(key="gpu", effect="NoSchedule", value="yes"),),
+    allocatable_cpu_milli=63_000,
+    allocatable_memory_mib=515_000,
+    allocatable_pods=250,
+    foreign_cpu_milli=1200,
+    foreign_memory_mib=900,
+    foreign_pods=7,
+    cause="watch-99",
+)
+REASON = outcomes.Reason(
+    code="card-memory",
+    text="needs 20480 MiB on a card, 1024 free",
+    needed=20_480,
+    free=1024,
+    unit="MiB",
+    nodes=3,
+    node=NODE,
+    card=CARD,
+)
+REFUSAL = outcomes.Refusal(field="gpu.share_milli", value="0", bound=">= 1", text="gpu.share_milli is 0, must be >= 1")
+COMMIT = decisions.Commit(
+    pool="default",
+    epoch="0badcafe",
+    number=12,
+    predecessor=4711,
+    author="scheduler-1a2b3c4d",
+    term=17,
+    policy_version="3",
+    requests_through=815,
+    at_ms=1_790_000_000_123,
+    records=(
+        decisions.EpochStarted(epoch="0badcafe", reason="first start"),
+        decisions.Accepted(
+            uid=UID,
+            namespace="team-a",
+            request=REQUEST,
+            trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03",
+            request_sequence=815,
+            submitted_ms=1_790_000_000_100,
+        ),
+        decisions.Withdrawn(uid=UID, reason="changed my mind"),
+        decisions.Reserved(uid=UID, placement=PLACEMENT, rationale=RATIONALE),
+        decisions.Adopted(uid=UID, placement=PLACEMENT, pod="train-7-abcde", running=True),
+        decisions.Resized(uid=UID, share_milli=250, memory_mib=10_240),
+        decisions.Released(uid=UID, evidence="ended", detail="exit code 0"),
+        decisions.Observed(uid=UID, phase="running", pod="train-7-abcde"),
+        decisions.InventorySet(inventory=INVENTORY),
+        decisions.FactsSet(facts=FACTS),
+        decisions.HealthSet(node=NODE, health="suspect", reason="silent for 5 s"),
+        decisions.CardHealthSet(node=NODE, card=CARD, health="cordoned", reason="repair"),
+    ),
+    causes=("GPUBUS_REQUESTS:815",),
+)
+
+EXAMPLES: tuple[Message, ...] = (
+    REQUEST,
+    requests.Withdraw(name="train-7", reason="changed my mind", cause="cli-2"),
+    requests.Resize(name="train-7", share_milli=250, memory_mib=10_240, cause="autoscaler-5"),
+    INVENTORY,
+    FACTS,
+    inventory.Heartbeat(
+        node=NODE,
+        boot_id="b5c2",
+        incarnation="monitor-1a2b3c4d",
+        sequence=77,
+        uptime_ms=77_000,
+        cards=8,
+        unhealthy=(CARD,),
+    ),
+    inventory.CordonCard(node=NODE, card=CARD, cordoned=True, reason="repair", cause="ops-1"),
+    usage.NodeUsage(
+        node=NODE,
+        incarnation="monitor-1a2b3c4d",
+        sequence=78,
+        period_ms=1000,
+        cards=(
+            usage.CardUsage(
+                uuid=CARD,
+                compute_percent=93,
+                memory_used_mib=40_000,
+                power_w=310,
+                temperature_c=71,
+                processes=(usage.ProcessUsage(pid=4242, memory_mib=20_000, compute_percent=50),),
+            ),
+        ),
+        cpu=usage.CpuUsage(cores=64, used_milli=12_000, memory_total_mib=515_000, memory_used_mib=100_000),
+    ),
+    COMMIT,
+    decisions.CheckpointHead(
+        pool="default",
+        epoch="0badcafe",
+        ledger_sequence=4711,
+        number=3,
+        digest="9f86d081",
+        chunks=2,
+        bytes_total=900_000,
+    ),
+    outcomes.Outcome(
+        uid=UID,
+        namespace="team-a",
+        name="train-7",
+        phase="ended",
+        pod="train-7-abcde",
+        pod_uid="9c1d",
+        node=NODE,
+        exit_code=137,
+        reason="OOMKilled",
+        ledger_sequence=4712,
+        cause="watch-100",
+    ),
+    outcomes.AskAllocations(after="team-a/train-6-xyzab", limit=50),
+    outcomes.AllocationsPage(
+        items=(
+            outcomes.Allocation(
+                uid=UID,
+                namespace="team-a",
+                epoch="0badcafe",
+                ledger_sequence=4712,
+                request=REQUEST,
+                node=NODE,
+                slices=SLICES,
+                pod="train-7-abcde",
+                running=True,
+            ),
+        ),
+        unreadable=("team-b/odd: no slices",),
+        last="team-a/train-7-abcde",
+        more=True,
+    ),
+    outcomes.RequestEvent(
+        namespace="team-a",
+        name="train-7",
+        uid=UID,
+        phase="pending",
+        text="waits for memory",
+        reasons=(REASON,),
+        refusals=(REFUSAL,),
+        node=NODE,
+        slices=SLICES,
+        pod="train-7-abcde",
+        ledger_sequence=4712,
+        request_sequence=815,
+        at_ms=1_790_000_000_456,
+        cause="GPUBUS_LEDGER:4712",
+    ),
+    outcomes.DeadLetter(
+        origin_stream="GPUBUS_REQUESTS",
+        origin_subject="gpubus.v1.requests.team-a",
+        origin_sequence=816,
+        reason="JSON is malformed: invalid character (byte 0)",
+        raw_base64="eA==",
+        truncated=True,
+        headers={"Nats-Msg-Id": "1"},
+    ),
+    outcomes.NodeShares(
+        node=NODE,
+        epoch="0badcafe",
+        ledger_sequence=4712,
+        assignments=(
+            outcomes.ShareAssignment(
+                uid=UID, namespace="team-a", pod="train-7-abcde", card=CARD, share_milli=500, memory_mib=20_480
+            ),
+        ),
+        cause="GPUBUS_LEDGER:4712",
+    ),
+    workloads.Function(
+        name="resnet",
+        pod=POD,
+        gpu=GPU,
+        replicas=3,
+        min_replicas=1,
+        max_replicas=20,
+        warm_replicas=2,
+        target_percent=60,
+        cause="cli-3",
+    ),
+    workloads.Job(name="bert", pod=POD, gpu=GPU, min_trainers=2, max_trainers=16, cause="cli-4"),
+    workloads.ScaleDecision(
+        namespace="team-a",
+        name="resnet",
+        kind="function",
+        target=4,
+        present=3,
+        rule="load",
+        inputs={"busy_percent": 81},
+        at_ms=1_790_000_001_000,
+        cause="usage-5",
+    ),
+    answers.SubmitReply(accepted=True, uid=UID, ledger_sequence=4712, duplicate=True, refusals=(REFUSAL,)),
+    answers.AskExplain(name="train-7"),
+    answers.Explanation(
+        known=True,
+        namespace="team-a",
+        name="train-7",
+        uid=UID,
+        phase="pending",
+        ask=GPU,
+        placement=PLACEMENT,
+        rationale=RATIONALE,
+        reasons=(REASON,),
+        nearest=answers.Nearest(text="19456 MiB more on one card", node=NODE, card=CARD, missing=19_456, unit="MiB"),
+        nodes=(answers.NodeVerdict(node=NODE, score=873, scores={"packing": 873}, reason=REASON),),
+        ledger_sequence=4712,
+        policy="spread",
+        trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03",
+    ),
+    answers.AskState(what="requests", namespace="team-a", after="team-a/train-6", limit=50),
+    answers.StateView(
+        ledger_sequence=4712,
+        epoch="0badcafe",
+        policy="spread",
+        requests=(
+            answers.RequestView(
+                namespace="team-a",
+                name="train-7",
+                uid=UID,
+                phase="running",
+                cards=2,
+                share_milli=500,
+                memory_mib=20_480,
+                node=NODE,
+                slices=(f"{CARD} 500/1000 20480 MiB",),
+                pod="train-7-abcde",
+                priority=-5,
+                gang="gang-1",
+                reason="fits",
+                submitted_ms=1_790_000_000_100,
+            ),
+        ),
+        cards=(
+            answers.CardView(
+                node=NODE,
+                card=CARD_OF,
+                used_milli=500,
+                used_mib=20_480,
+                sellable_mib=81_289,
+                residents=("team-a/train-7",),
+                health="suspect",
+            ),
+        ),
+        nodes=(
+            answers.NodeView(
+                node=NODE,
+                health="fresh",
+                ready=True,
+                cards=8,
+                used_cpu_milli=2000,
+                allocatable_cpu_milli=63_000,
+                used_memory_mib=8192,
+                allocatable_memory_mib=515_000,
+                used_card_milli=500,
+                reason="all is well",
+            ),
+        ),
+        summary=answers.Summary(
+            accepted=9, pending=1, placed=2, running=3, withdrawn=1, ended=2, over_commits=1, nodes=4, cards=32
+        ),
+        last="team-a/train-7",
+        more=True,
+    ),
+)
+
+
+def golden_path(message: Message) -> Path:
+    """Where the bytes of its example are kept."""
+    return GOLDEN / f"{tag_of(type(message))}.json"
+
+
+def main() -> None:
+    """Write what is missing or has grown."""
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for message in EXAMPLES:
+        path, data = golden_path(message), encode(message) + b"\n"
+        before = path.read_bytes() if path.exists() else b""
+        if before != data:
+            path.write_bytes(data)
+            print("CHANGED" if before else "new", path.name)  # noqa: T201 - a command
+
+
+if __name__ == "__main__":
+    main()
