@@ -81,6 +81,7 @@ class Lease:
         self._seen: Seen | None = None
         self._sequence = 0
         self._attempt = 0
+        self._sent_s: dict[int, float] = {}
         self._until_s = float("-inf")
         self._holding = False
         self._acquired = asyncio.Event()
@@ -168,7 +169,7 @@ class Lease:
             if seen.claim is None or seen.claim.holder != self.holder_id:
                 self._lose(f"taken over by {seen.claim.holder if seen.claim else 'somebody'}")
                 return
-            self._sequence = seen.sequence  # an earlier renewal had been stored, only its answer was lost
+            self._confirm(seen.claim.attempt, seen.sequence)  # stored before, only the answer was lost
             await self._write(expected=self._sequence)
 
     async def _look(self) -> Seen:
@@ -181,15 +182,23 @@ class Lease:
 
     async def _write(self, *, expected: int) -> None:
         self._attempt += 1
-        sent_s = self._now()
-        claim = Claim(holder=self.holder_id, attempt=self._attempt)
+        attempt = self._attempt
+        self._sent_s[attempt] = self._now()
+        claim = Claim(holder=self.holder_id, attempt=attempt)
         stored = await self._bus.store(
             self._subject, msgspec.json.encode(claim), expected_last=expected, timeout_s=self._renew_s
         )
-        self._sequence = stored.sequence
-        self._until_s = sent_s + self._duration_s - self._margin_s
+        self._confirm(attempt, stored.sequence)
         if not self._holding and self._now() < self._until_s:
             self._win(stored.sequence)
+
+    def _confirm(self, attempt: int, sequence: int) -> None:
+        """A write of ours is the present claim: it holds from before it was sent."""
+        self._sequence = sequence
+        sent_s = self._sent_s.get(attempt)
+        if sent_s is not None:
+            self._until_s = sent_s + self._duration_s - self._margin_s
+            self._sent_s = {n: at for n, at in self._sent_s.items() if n >= attempt}
 
     def _win(self, term: int) -> None:
         self.term = term
@@ -201,6 +210,7 @@ class Lease:
     def _lose(self, why: str) -> None:
         self._holding = False
         self._seen = None
+        self._sent_s.clear()
         self._acquired.clear()
         self._lost.set()
         log.warning("lease %s is lost (term %d): %s", self.name, self.term, why)

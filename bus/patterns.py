@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _SUBJECT = re.compile(r"[!-~]+")
 
@@ -18,6 +19,7 @@ def check_subject(subject: str) -> str:
     return subject
 
 
+@lru_cache(maxsize=16_384)
 def covers(pattern: str, subject: str) -> bool:
     """Whether a pattern takes in a literal subject: `a.*` takes `a.b` but not `a.b.c`, `a.>` takes both but not `a`."""
     wanted, tokens = pattern.split("."), subject.split(".")

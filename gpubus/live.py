@@ -5,6 +5,7 @@ In: a client. Out: `View`s for `gpubus.render.top`, with rates between two looks
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -25,6 +26,8 @@ class Watcher:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._used: dict[str, int] = {}
+        self._spoke: set[str] = set()
+        self._news = asyncio.Event()
         self._last: tuple[float, Summary] | None = None
 
     @contextlib.asynccontextmanager
@@ -32,6 +35,15 @@ class Watcher:
         """Hear the monitors while the context is open."""
         async with self._client.bus.subscribe(subjects.USAGE.wildcard, self._hear):
             yield
+
+    async def heard(self, timeout_s: float) -> None:
+        """Wait until every node's monitor has spoken, or the time is up: a silent one is shown as unknown."""
+        nodes = {node.node for node in await self._client.nodes()}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not nodes <= self._spoke:
+                    self._news.clear()
+                    await self._news.wait()
 
     async def look(self) -> View:
         """The state now. Raises NoAnswer."""
@@ -46,6 +58,8 @@ class Watcher:
     async def _hear(self, message: Received) -> None:
         with contextlib.suppress(msgspec.MsgspecError):
             usage = msgspec.json.decode(message.data, type=NodeUsage)
+            self._spoke.add(usage.node)
+            self._news.set()
             for card in usage.cards:
                 if card.compute_percent is None:
                     self._used.pop(card.uuid, None)

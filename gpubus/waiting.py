@@ -27,7 +27,7 @@ _OVER: frozenset[EventPhase] = frozenset({"refused", "withdrawn", "released"})
 def reached(goal: Goal, event: RequestEvent) -> bool | None:
     """True: it is there. False: it will never be. None: not yet."""
     if event.phase in _OVER:
-        return goal == "ended" and event.phase != "refused"
+        return False
     if _RANK[event.phase] >= GOALS.index(goal):
         return True
     return None

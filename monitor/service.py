@@ -117,10 +117,7 @@ class Monitor:
         await _persist("read the last inventory", self._remember)
         while True:
             await self._watch.changed.wait()
-            if self._watch.known:
-                await _persist("store the inventory", self._store)
-            else:
-                self._watch.changed.clear()
+            await _persist("store the inventory", self._store)
 
     async def _remember(self) -> None:
         self._watch.remember(await self._last_inventory(), self._who.boot_id)
@@ -129,11 +126,7 @@ class Monitor:
         """Each try takes the newest inventory; a change during the try makes another one."""
         self._watch.changed.clear()
         inventory = self._inventory()
-        try:
-            await self._bus.store(self._subjects.inventory, encode(inventory), stream=INVENTORY.stream)
-        except BusError:
-            self._watch.changed.set()
-            raise
+        await self._bus.store(self._subjects.inventory, encode(inventory), stream=INVENTORY.stream)
         self.stored = inventory
         log.info("inventory stored", extra={"cards": len(inventory.cards), "unhealthy": self._watch.book.unhealthy})
 

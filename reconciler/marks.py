@@ -39,7 +39,7 @@ ANNOTATIONS_LIMIT = 256 * 1024 - 16 * 1024
 """Kubernetes allows 262,144 bytes of annotations on a pod; 16 KiB are left for those of others."""
 
 _KEY = re.compile(LABEL_KEY_PATTERN)
-_PIECE = re.compile(r"([^=,:]+)=(\d{1,5}):(\d{1,9})")
+_PIECE = re.compile(r"([^=,:]+)=([0-9]{1,5}):([0-9]{1,9})")
 
 
 class BadMark(ValueError):  # noqa: N818 - named by what is the case
@@ -108,7 +108,7 @@ def checked(*parts: Mapping[str, str]) -> None:
 def mark_of(annotations: Mapping[str, str]) -> Mark | None:
     """Which decision the annotations speak of; None when they speak of none that we could have made."""
     uid, epoch, sequence = (annotations.get(key, "") for key in (UID, EPOCH, SEQUENCE))
-    if not uid or not epoch or not re.fullmatch(r"\d{1,18}", sequence):
+    if not uid or not epoch or not re.fullmatch(r"[0-9]{1,18}", sequence):
         return None
     return Mark(uid=RequestUid(uid), epoch=epoch, sequence=int(sequence))
 

@@ -41,6 +41,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     said: Outcome | None
     blocked: Blocked | None
+    maybe_bound: bool
 
     @property
     def was_bound(self) -> bool:
@@ -59,7 +60,14 @@ def plan(case: Case) -> Step:
         return Wait(reason="not placed")
     if case.said and RANK[case.said.phase] == FINAL:
         return Wait(reason=f"{case.said.phase}; the scheduler has been told")
-    held = Held(epoch=case.epoch, request=request, placement=request.placement, said=case.said, blocked=case.blocked)
+    held = Held(
+        epoch=case.epoch,
+        request=request,
+        placement=request.placement,
+        said=case.said,
+        blocked=case.blocked,
+        maybe_bound=case.maybe_bound,
+    )
     seen = case.seen
     if seen is None:
         return _absent(held)
@@ -115,7 +123,7 @@ def _absent(held: Held) -> Step:
     """Never made, or made and gone. A pod that was bound may have run: it is not made twice."""
     if held.request.withdrawn:
         return Publish(outcome=_outcome(held.request, "gone", reason="withdrawn"))
-    if held.was_bound:
+    if held.was_bound or held.maybe_bound:
         return Publish(outcome=_outcome(held.request, "gone", reason="its pod was deleted"))
     blocked = held.blocked
     if blocked is None:

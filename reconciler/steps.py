@@ -33,6 +33,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The last outcome that was published for this very request."""
     blocked: Blocked | None = None
     """The refusal that still stands."""
+    maybe_bound: bool = False
+    """A binding of its pod was sent and never answered."""
     ended_for_s: float = 0.0
     """How long the pod has been terminal, as far as we know; too little rather than too much."""
     keep_ended_s: float | None = None

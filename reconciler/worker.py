@@ -83,6 +83,7 @@ class Worker:
         self._may_act, self._now = may_act, now
         self._pod_rules, self._keep_ended_s = pod_rules, keep_ended_s
         self._unsure: set[str] = set()
+        self._maybe_bound: set[str] = set()
         self._refusals: dict[str, Refusal] = {}
         self._ended_since_s: dict[str, float] = {}
         self._done = meter().create_counter("gpubus.reconciler.steps", description="actions taken, by kind")
@@ -135,6 +136,7 @@ class Worker:
             seen=seen,
             said=self._said(request) if request else None,
             blocked=self._blocked(key),
+            maybe_bound=key in self._maybe_bound,
             ended_for_s=self._ended_for_s(key, seen),
             keep_ended_s=self._keep_ended_s,
         )
@@ -160,6 +162,7 @@ class Worker:
     def _rest(self, key: str, case: Case, step: Wait) -> None:
         if case.request is None or not case.request.live:
             self._refusals.pop(key, None)
+            self._maybe_bound.discard(key)
         if step.again_s is not None:
             self._queue.add_later(key, step.again_s)
         refusal = self._refusals.get(key)
@@ -209,12 +212,19 @@ class Worker:
     async def _bind(self, key: str, request: RequestState, step: Bind) -> None:
         epoch = self._view.state.epoch
         body = podspec.binding(request, pod_uid=step.pod_uid, epoch=epoch)
+        self._maybe_bound.add(key)
         try:
             with span("reconciler.bind", parent=request.accepted.trace, attributes=_attributes(key, request)):
                 await self._kube.bind(request.accepted.namespace, pod_of(request), body)
-        except errors.Refused as error:
+        except errors.OutcomeUnknown:
+            raise
+        except errors.KubeError as error:
+            self._maybe_bound.discard(key)
+            if not isinstance(error, errors.Refused):
+                raise
             self._refuse(key, error.code, str(error), final=error.code in BIND_FOR_GOOD)
             return
+        self._maybe_bound.discard(key)
         self._refusals.pop(key, None)
         pod = self._pods.store.get(key)
         if pod is not None and pod.metadata.uid == step.pod_uid and not pod.spec.node_name:

@@ -9,10 +9,9 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 
-from bus.ledger.checkpoint import Checkpointer
-
 from bus.lease import Lease
 from bus.ledger.append import Ledger, commit_after
+from bus.ledger.checkpoint import Checkpointer
 from bus.protocol import Bus, BusUnavailable
 from contracts import subjects
 from contracts.outcomes import Allocation

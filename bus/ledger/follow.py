@@ -90,11 +90,17 @@ async def open_ledger(bus: Bus, pool: str = "default") -> tuple[LedgerState, int
 
 async def end_of_log(bus: Bus, pool: str = "default") -> LedgerState:
     """An empty state at the end of the log: what a new epoch begins with when everything is rebuilt from elsewhere."""
-    last = await bus.last(LEDGER.stream, LEDGER.subject(pool=pool))
+    last = await last_commit(bus, pool)
     if last is None:
         return LedgerState(pool=pool)
-    commit = decode_commit(last)
-    return LedgerState(pool=pool, epoch=commit.epoch, sequence=last.sequence, number=commit.number)
+    commit, sequence = last
+    return LedgerState(pool=pool, epoch=commit.epoch, sequence=sequence, number=commit.number)
+
+
+async def last_commit(bus: Bus, pool: str) -> tuple[Commit, int] | None:
+    """The newest commit and its sequence, asked from the stream's leader. Raises Unreadable, BusUnavailable."""
+    last = await bus.last(LEDGER.stream, LEDGER.subject(pool=pool))
+    return None if last is None else (decode_commit(last), last.sequence)
 
 
 async def follow(bus: Bus, state: LedgerState) -> AsyncGenerator[tuple[Commit, int], None]:

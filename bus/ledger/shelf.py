@@ -124,13 +124,11 @@ async def _put(bus: Bus, pool: str, data: bytes, headers: dict[str, str], after:
 async def _last_whole(bus: Bus, pool: str, last: Received | None) -> int:
     """The head of the newest checkpoint that has all its chunks, given the newest message."""
     while last is not None:
-        if PLACE not in last.headers:
-            return _number(last.headers.get(HEAD, ""))
-        index, _, count = last.headers[PLACE].partition("/")
-        head = _number(last.headers.get(HEAD, ""))
-        if index == count:
-            return head
-        last = await _at(bus, pool, head)
+        named = _named(last)
+        index, _, count = last.headers.get(PLACE, "").partition("/")
+        if index == count:  # a head (neither), or the last chunk
+            return named
+        last = await _at(bus, pool, named) if named else None
     return 0
 
 
@@ -148,8 +146,7 @@ async def checkpoints(bus: Bus, pool: str = "default") -> AsyncGenerator[LedgerS
         state = await _read(bus, pool, message)
         if state is not None:
             yield state
-        before = _number(message.headers.get(HEAD, ""))
-        at = before if before < at else 0
+        at = _named(message)
 
 
 async def newest_head(bus: Bus, pool: str = "default") -> tuple[CheckpointHead, float] | None:
@@ -217,5 +214,8 @@ async def _page(bus: Bus, pool: str, sequence: int, count: int) -> list[Received
     return found[:count]
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() and text.isascii() else 0
+def _named(message: Received) -> int:
+    """The sequence in the header, which is always of an earlier message; else 0."""
+    text = message.headers.get(HEAD, "")
+    number = int(text) if text.isdigit() and text.isascii() else 0
+    return number if number < message.sequence else 0

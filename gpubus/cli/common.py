@@ -97,10 +97,16 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print for people."""
+    """Print for people; without the blanks that pad tables when the reader is a program."""
     out = console()
-    for part in parts:
-        out.print(part)
+    if out.is_terminal:
+        for part in parts:
+            out.print(part)
+        return
+    with out.capture() as captured:
+        for part in parts:
+            out.print(part)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
 def show_all(parts: Iterable[RenderableType]) -> None:

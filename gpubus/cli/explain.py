@@ -20,7 +20,7 @@ def explain(
     name: str | None = None,
     /,
     *,
-    what_if: Annotated[str | None, Parameter(allow_leading_hyphen=True, show_default=False)] = None,
+    what_if: Annotated[str | None, Parameter(show_default=False)] = None,
     namespace: Namespace = None,
     output: Format = "table",
     common: Common | None = None,

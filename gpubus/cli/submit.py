@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Literal
@@ -53,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submit(
-    file: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    file: str | None = None,
     /,
     *,
     flags: RequestFlags = NO_FLAGS,
@@ -114,13 +113,13 @@ def _wanted(file: str | None, flags: RequestFlags) -> list[Wanted]:
 
 
 def read_text(file: str) -> str:
-    """A file named on the command line; `-` is standard input.
+    """A file named on the command line.
 
     Raises:
         UsageError: it cannot be read.
     """
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: {error}") from error
 

@@ -14,6 +14,8 @@ from gpubus.live import Watcher
 from gpubus.render.top import View, frame
 from gpubus.settings import ClientSettings
 
+LISTEN_S = 2.5
+"""How long a single look listens for what monitors tell: they speak every one or two seconds."""
 ROOM = 8
 """Lines of the screen that are not nodes."""
 
@@ -48,6 +50,8 @@ async def _top(settings: ClientSettings, every_s: float, *, once: bool, as_json:
     async with connected(settings) as client:
         watcher = Watcher(client)
         async with watcher.listening():
+            if as_json or once:
+                await watcher.heard(LISTEN_S)
             view = await watcher.look()
             if as_json:
                 show_json({"summary": view.summary, "cards": view.cards, "pending": view.pending})

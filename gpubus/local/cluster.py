@@ -36,7 +36,8 @@ from gpubus.local.spanstore import SpanStore
 READY_S = 60.0
 """Longest wait until every node can take pods. Some 4 s on two cores; more when they are busy with other things."""
 STOP_SERVICES_S = 3.0
-STOP_NATS_S = 1.5
+STOP_NATS_S = 1.0
+STOP_KUBE_S = 0.5
 """Together under the five seconds in which everything is gone."""
 
 Told = Callable[[str], None]
@@ -128,12 +129,18 @@ class LocalCluster:
         except OSError as error:
             why = f"port {self.options.kube_port} cannot be used: {error.strerror or error}"
             raise LocalFailure("Kubernetes-shaped API", why) from error
-        stack.push_async_callback(self.kube.stop)
+        stack.push_async_callback(self._stop_kube)
         self.kube.write_kubeconfig(self.options.folder / "kubeconfig")
         for namespace in self.options.namespaces:
             self.kube.store.create(NAMESPACES, "", {"metadata": {"name": namespace}})
         for node in self._specs.values():
             self.kube.add_node(_machine(node))
+
+    async def _stop_kube(self) -> None:
+        """Bounded: nobody is left who would miss an answer, and a watch that lingers must not hold up the end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_KUBE_S):
+                await self.kube.stop()
 
     async def _start_nats(self, stack: contextlib.AsyncExitStack) -> Child:
         folder = self.options.folder / "nats"

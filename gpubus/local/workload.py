@@ -16,9 +16,6 @@ from contracts.messages import Value
 from contracts.requests import GangRef, GpuAsk, Locality, PodRequest, PodTemplate
 from contracts.units import WHOLE_CARD
 
-RUN_KEY = "gpubus.dev/simulated-run-s"
-"""How long a simulated container runs, in seconds; without it until it is deleted."""
-
 IMAGE = "registry.example/work:1"
 
 
@@ -114,8 +111,8 @@ def requests(count: int, *, seed: int, prefix: str = "job") -> list[PodRequest]:
 
 
 def _request(name: str, shape: Shape, run_s: float | None) -> PodRequest:
-    run = {} if run_s is None else {RUN_KEY: f"{run_s:.2f}"}
-    pod = PodTemplate(image=IMAGE, cpu_milli=shape.cpu_milli, memory_mib=shape.memory_mib, annotations=run)
+    command = ("sleep", "infinity" if run_s is None else f"{run_s:.2f}")
+    pod = PodTemplate(image=IMAGE, command=command, cpu_milli=shape.cpu_milli, memory_mib=shape.memory_mib)
     return PodRequest(name=name, pod=pod, gpu=GpuAsk(cards=shape.cards, share_milli=shape.share_milli or WHOLE_CARD))
 
 
@@ -138,8 +135,8 @@ def gang(size: int = 4) -> list[PodRequest]:
 
 def impossible() -> PodRequest:
     """More memory than any card has: it waits, and `explain` tells what is missing."""
-    gpu = GpuAsk(memory_mib=200_000)
-    return PodRequest(name="too-big", pod=PodTemplate(image=IMAGE, cpu_milli=4000, memory_mib=16_384), gpu=gpu)
+    gpu = GpuAsk(share_milli=100, memory_mib=200_000)
+    return PodRequest(name="too-big", pod=PodTemplate(image=IMAGE, cpu_milli=100, memory_mib=1024), gpu=gpu)
 
 
 def misspelt() -> bytes:

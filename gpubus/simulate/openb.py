@@ -24,7 +24,6 @@ from gpubus.errors import UsageError
 from gpubus.local.nodes import Model, NodeSpec
 
 CPU_DEFAULT_MILLI = 100
-RUN_KEY = "gpubus.dev/simulated-run-s"
 IMAGE = "registry.example/openb:1"
 
 MEMORY_MIB: Mapping[str, int] = {
@@ -59,10 +58,10 @@ class PodRow(Value, frozen=True, kw_only=True):
         return self.cards * self.share_milli
 
     def request(self, *, policy: str | None = None) -> PodRequest:
-        """The pod as somebody would publish it; how long it runs is an annotation that simulated kubelets read."""
-        run = {} if self.life_s is None else {RUN_KEY: f"{self.life_s:.3f}"}
+        """The pod as somebody would publish it; it sleeps for its life, which simulated kubelets understand."""
+        command = ("sleep", "infinity" if self.life_s is None else f"{self.life_s:.3f}")
         gpu = GpuAsk(cards=self.cards, share_milli=self.share_milli or WHOLE_CARD, models=self.models)
-        pod = PodTemplate(image=IMAGE, cpu_milli=self.cpu_milli, memory_mib=self.memory_mib, annotations=run)
+        pod = PodTemplate(image=IMAGE, command=command, cpu_milli=self.cpu_milli, memory_mib=self.memory_mib)
         return PodRequest(name=self.name, pod=pod, gpu=gpu, policy=policy)
 
 

@@ -247,11 +247,8 @@ def _ask(function: str, *arguments: Any) -> Any:
     except pynvml.NVMLError as error:
         if _FATE.get(error.value, "field") != "field":
             raise
-    except (
-        pynvml.NVMLLibraryMismatchError,
-        UnicodeDecodeError,
-    ):  # a call that this driver lacks, a name that is no text
-        pass
+    except (pynvml.NVMLLibraryMismatchError, UnicodeDecodeError):
+        pass  # a call that this driver lacks, a name that is no text
     return None
 
 

@@ -237,12 +237,6 @@ class Engine:
 
     def reasons(self, request: RequestState) -> tuple[Reason, ...]:
         """Why a pending request is pending, with numbers."""
-        gang = request.request.gang
-        if gang is not None:
-            members = self._gangs.get((request.accepted.namespace, gang.name), {})
-            if len(members) < gang.size:
-                text = f"gang {gang.name}: {len(members)} of {gang.size} members have arrived"
-                return (Reason(code="gang", text=text, needed=gang.size, free=len(members), unit="members"),)
         return self.placer.reasons(request)
 
     @staticmethod

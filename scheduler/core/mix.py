@@ -31,7 +31,7 @@ COVERED_PERCENT = 95
 
 FIRST_POINT = 64
 STEADY_POINT = 8192
-"""Learning points, in requests accepted since the epoch began: 0, 64, 128, 256, ... 8192, then every 8192. Counts add
+"""Learning points, in requests accepted since the epoch began: 64, 128, 256, ... 8192, then every 8192. Counts add
 up from the beginning, so doubling is the step in which they change. All scores are computed again at a point, about
 10 us for each shape and node: 200 ms for 20 shapes on 1,000 nodes, 25 us a decision."""
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import Reserved
 from contracts.outcomes import Reason
-from scheduler.core.decide import Placed, place
+from scheduler.core.decide import place
 from scheduler.core.feasibility import fits
-from scheduler.core.gang import place_gang
+from scheduler.core.gang import gang_reasons, place_gang
 from scheduler.core.policies import POLICIES, policy_for
 from scheduler.core.ranking import Rankings
 from scheduler.core.reasons import reasons_against
@@ -38,12 +38,8 @@ class Placer:
 
     def place_gang(self, members: Sequence[RequestState]) -> list[Reserved] | None:
         """All members at once, or None; the state is untouched either way."""
-        decision = place_gang(self.state, list(members), self.policy, self.rankings)
-        return (
-            [placed.record() for placed in decision if isinstance(placed, Placed)]
-            if isinstance(decision, list)
-            else None
-        )
+        decision = place_gang(self.state, members, self.policy, self.rankings)
+        return [placed.record() for placed in decision] if isinstance(decision, list) else None
 
     def fits_any(self, shape: Shape, nodes: Iterable[str]) -> bool:
         """Whether one of these nodes could take the shape now."""
@@ -53,5 +49,6 @@ class Placer:
         return any(fits(shape, view, policy.order, mix) is not None for view in views if view is not None)
 
     def reasons(self, request: RequestState) -> tuple[Reason, ...]:
-        """Why it fits nowhere, closest first, with numbers."""
-        return reasons_against(shape_of(request.request), self.state.nodes, self.state.requests)
+        """Why it is placed nowhere, closest first, with numbers; a gang's own reason stands first."""
+        gang = gang_reasons(self.state, request, self.policy)
+        return (*gang, *reasons_against(shape_of(request.request), self.state.nodes, self.state.requests))

@@ -110,7 +110,7 @@ class Rankings:
         point = learning_point(state.totals.accepted)
         if point != self._learned_at:
             self._learned_at = point
-            self.mix = Mix(classes_of(state.mix))
+            self.mix = Mix(classes_of(state.mix)) if point else NOTHING_KNOWN
 
     def _follow(self, state: LedgerState) -> None:
         try:

@@ -8,8 +8,9 @@ The reason of a node, in this order:
     3. one card asked for: the reason of the card that came closest
     4. several: how many of its cards would do, of how many, and what the closest of the others lacks
 
-"Closest" is a total order: got furthest through the table of rules; lacks least relative to what is needed; node, card,
-code. Among cards of one node, among nodes with the same code, and among the lines of an answer.
+"Closest" is a total order: got furthest through the table of rules; lacks least relative to what is needed, in
+thousandths, then in units; node, card, code. It orders the cards of a node, the nodes with one code, and the lines of
+an answer.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def missing(reason: Reason) -> int:
 
 
 def reasons_against(shape: Shape, nodes: Mapping[str, NodeState], requests: Requests) -> tuple[Reason, ...]:
-    """One line for each code that was decisive on some node; empty only when the shape fits somewhere."""
+    """One line for each code that was decisive on some node, over the nodes that refuse it; empty when none does."""
     if not nodes:
         return NO_NODES
     return merged(found for node in nodes.values() if (found := refusal(shape, node, requests)) is not None)
@@ -134,7 +135,7 @@ class Refusals:
         return [known for _, known in fresh.values() if known is not None]
 
 
-Closeness = tuple[int, int, str, str, str]
+Closeness = tuple[int, int, int, str, str, str]
 Refusal = tuple[Closeness, Reason]
 
 
@@ -159,9 +160,10 @@ def merged(found: Iterable[Refusal]) -> tuple[Reason, ...]:
 
 
 def closeness(item: tuple[Stage, Reason]) -> Closeness:
-    """The order of "closest", smallest first: furthest through the rules, least lacking, node, card, code."""
+    """The order of "closest", smallest first."""
     stage, reason = item
-    return (-stage, missing(reason), reason.node, reason.card, reason.code)
+    lacking = (reason.needed or 0) - (reason.free or 0)
+    return (-stage, missing(reason), lacking, reason.node, reason.card, reason.code)
 
 
 def _line(reason: Reason, nodes: int) -> Reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal
 
@@ -82,8 +83,10 @@ async def write(ledger: Ledger, author: str, *indices: int) -> Commit:
 class Writer:
     """A scheduler that has nothing to decide: it writes numbered notes and remembers what was acknowledged."""
 
-    def __init__(self, bus: Bus, name: str, **options: Any) -> None:
+    def __init__(self, bus: Bus, name: str, *, pause_s: float = 0.0, **options: Any) -> None:
         self.name = name
+        self.pause_s = pause_s
+        """At most, after each commit: who catches up while another one writes without a pause never gets its turn."""
         self.acknowledged: dict[int, int] = {}
         """Index of the note -> sequence of its commit."""
         self.lost = self.unknown = 0
@@ -108,6 +111,7 @@ class Writer:
                 await self._again(ledger)
             else:
                 index += 1
+                await asyncio.sleep(random.uniform(0.0, self.pause_s))
 
     async def _again(self, ledger: Ledger) -> None:
         while True:

@@ -54,7 +54,10 @@ class KubeHttp:
         """Begin to serve; the port, also when 0 was asked for."""
         app = web.Application(client_max_size=_BODY_BYTES)
         app.router.add_route("*", "/{tail:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
+        # A watch whose client is gone must not live on until its time is up: hence the cancellation.
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.1, handle_signals=False, handler_cancellation=True
+        )
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         return int(self._runner.addresses[0][1])

@@ -47,7 +47,7 @@ def test_what_cannot_be_decoded_is_a_reason_with_a_path(data: bytes, path: str, 
     assert text.lower() in malformed.reason.lower()
 
 
-@given(st.binary(max_size=200), st.sampled_from(CHANNELS))
+@given(st.binary(max_size=200), st.sampled_from([c for c in CHANNELS if c.messages]))
 def test_no_bytes_raise(data: bytes, channel: object) -> None:
     """Any bytes on any channel become a value."""
     codec.decode(channel, got(data))  # type: ignore[arg-type]

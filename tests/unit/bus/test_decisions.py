@@ -1,4 +1,4 @@
-"""The small decisions of the bus: patterns, acknowledgements, deliveries, windows, the watchdog, stream configurations."""
+"""The small decisions of the bus: patterns, acknowledgements, deliveries, windows, the watchdog, configurations."""
 
 from __future__ import annotations
 

@@ -52,9 +52,10 @@ def test_a_header_block_is_read(block: bytes | None, expected: Header) -> None:
     assert expected == parse_header(block)
 
 
-@given(
-    st.binary(max_size=200), st.sampled_from([b"", b"NATS/1.0", b"NATS/1.0 ", b"NATS/1.0\r\n"]), st.binary(max_size=40)
-)
+STARTS = st.sampled_from([b"", b"NATS/1.0", b"NATS/1.0 ", b"NATS/1.0\r\n"])
+
+
+@given(st.binary(max_size=200), STARTS, st.binary(max_size=40))
 def test_no_bytes_raise(block: bytes, start: bytes, subject: bytes) -> None:
     """Any header block and any subject become a message."""
     message = received(subject, b"", parse_header(start + block))
@@ -70,11 +71,8 @@ def test_headers_come_back(headers: dict[str, str]) -> None:
     """encode, parse: the same, but for line breaks and blanks at the ends."""
     block = encode_header(headers)
 
-    wanted = {k: v.replace("\r", " ").replace("\n", " ").strip() for k, v in headers.items()}
-    got = dict(parse_header(block).headers)
-    assert {k: v.strip() for k, v in got.items()} == {
-        k: " ".join(v.split("\0")) if False else v.strip() for k, v in wanted.items()
-    }
+    wanted = {name: value.replace("\r", " ").replace("\n", " ").strip() for name, value in headers.items()}
+    assert parse_header(block).headers == wanted
     assert received(b"a", b"", parse_header(block)).malformed == ""
 
 

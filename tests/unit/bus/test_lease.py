@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 
 import pytest
@@ -71,12 +72,12 @@ def test_a_claim_that_cannot_be_read_is_none(data: bytes) -> None:
 
 
 async def test_the_first_takes_it_at_once_and_keeps_it() -> None:
-    """An hour of renewals is one term."""
+    """Two minutes of renewals are one term."""
     _, (bus,) = await world("a")
     async with Lease(bus, "scheduler", "a") as lease:
         term = await lease.wait_acquired()
         assert now() == pytest.approx(0.0)
-        await asyncio.sleep(3600)
+        await asyncio.sleep(120)
 
         assert (True, term) == (lease.held, lease.term)
 
@@ -134,13 +135,13 @@ async def test_a_holder_that_is_cut_off_stops_before_it_can_be_replaced() -> Non
 
 
 async def test_a_renewal_whose_answer_is_lost_is_recognised() -> None:
-    """The conflict shows our own claim: we go on in the same term."""
+    """Every second answer is lost; the conflict shows our own claim, and we go on in the same term."""
     server, (a,) = await world("a")
     async with Lease(a, "scheduler", "a") as lease:
         term = await lease.wait_acquired()
-        lost = iter([False, True, False, True])
+        answers = itertools.count()
         server.fault = lambda _client, kind, _subject: Fault(
-            lose="after" if kind == "store" and next(lost, False) else ""
+            lose="after" if kind == "store" and next(answers) % 2 else ""
         )
         await asyncio.sleep(20)
 
@@ -175,9 +176,9 @@ async def test_a_stranger_on_the_subject_costs_one_duration() -> None:
         assert now() - lost <= DURATION_S + 2 * 0.2
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 async def test_never_two_holders(seed: int) -> None:
-    """Five minutes of lost, slow and cut-off round trips: at no moment do two hold it, and it is held most of the time."""
+    """A minute of lost, slow and cut-off round trips: at no moment do two hold it, and often somebody does."""
     rng = random.Random(seed)
     server, buses = await world("a", "b", "c")
     server.fault = lambda *_: Fault(
@@ -187,7 +188,7 @@ async def test_never_two_holders(seed: int) -> None:
     tasks = [asyncio.create_task(lease.run()) for lease in leases]
     held = moments = 0
     terms: dict[int, str] = {}
-    while now() < 300:
+    while now() < 60:
         await asyncio.sleep(rng.uniform(0.001, 0.05))
         holders = [lease for lease in leases if lease.held]
         assert len(holders) <= 1, f"two holders at {now()}"

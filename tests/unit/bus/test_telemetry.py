@@ -234,10 +234,11 @@ def test_after_shutdown_everything_is_a_no_op(spans):
     with span("recorded by the second"):
         pass
     second.shutdown()
-    with span("late"):
+    with span("late") as late:
         tracing.meter().create_counter("gpubus.late").add(1)
 
     assert [s.name for s in exporter.get_finished_spans()] == ["recorded by the second"]
+    assert traceparent_of(late) == ""
 
 
 # --- OTLP over HTTP --------------------------------------------------------------------------------------------------

@@ -109,7 +109,9 @@ CASES: dict[str, tuple[Snapshot, list[tuple[str, str]]]] = {
     "a scheduler that is elsewhere in the log": (sound(summary=Summary(), summary_sequence=8), []),
     "a card sold twice by the ledger": (changed_state(oversold), [("over-commit", "GPU-a")]),
     "a card that was sold twice once": (
-        sound(proof=Proof(peaks=(CardPeak(node=NODE, card=CARD.uuid, share_milli=1001, memory_mib=5, capacity_mib=9),))),
+        sound(
+            proof=Proof(peaks=(CardPeak(node=NODE, card=CARD.uuid, share_milli=1001, memory_mib=5, capacity_mib=9),))
+        ),
         [("over-commit-ever", "GPU-a")],
     ),
     "two pods that oversell a card without the ledger": (

@@ -88,7 +88,7 @@ def test_a_defect_is_one_line_too_and_debug_shows_where(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ouch")
 
-    monkeypatch.setattr("gpubus.cli.get.run", broken)
+    monkeypatch.setattr("gpubus.cli.common.effective", broken)
     codes = [main(["get", "cards"]), main(["get", "cards", "--debug"])]
     shown = capsys.readouterr().err
 

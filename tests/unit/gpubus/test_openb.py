@@ -85,11 +85,11 @@ def test_pods_come_in_order_of_creation_and_can_be_limited() -> None:
 
 
 def test_a_pod_becomes_a_request_that_says_how_long_it_runs() -> None:
-    """By the annotation that simulated kubelets read; models become allowed models."""
+    """It sleeps for its life, which simulated kubelets understand; models become allowed models."""
     request = one("a,6000,12288,1,460,T4|A10,,,10,100,20").request(policy="packing")
 
     assert request.gpu == GpuAsk(cards=1, share_milli=460, models=("T4", "A10"))
-    assert request.pod.annotations == {"gpubus.dev/simulated-run-s": "80.000"}
+    assert request.pod.command == ("sleep", "80.000")
     assert (request.pod.cpu_milli, request.pod.memory_mib, request.policy) == (6000, 12288, "packing")
 
 

@@ -19,8 +19,8 @@ TABLE = {
     "running": (True, True, True, None),
     "ended": (True, True, True, True),
     "refused": (False, False, False, False),
-    "withdrawn": (False, False, False, True),
-    "released": (False, False, False, True),
+    "withdrawn": (False, False, False, False),
+    "released": (False, False, False, False),
 }
 
 

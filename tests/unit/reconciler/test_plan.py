@@ -74,6 +74,8 @@ ROWS: list[tuple[str, RequestState | None, Seen | None, dict[str, Any], tuple[ob
     ("a pod that was bound and is not there is gone", WAS_BOUND, None, {}, (Publish, "gone")),
     ("a pod that ran and is not there is gone", RAN, None, {}, (Publish, "gone")),
     ("also when only our own last word knows of it", LIVE, None, {"said": said("bound")}, (Publish, "gone")),
+    ("a binding that was never answered may have run", LIVE, None, {"maybe_bound": True}, (Publish, "gone")),
+    ("a pod that is there unbound has not", LIVE, UNBOUND, {"maybe_bound": True}, (Bind,)),
     ("gone once, it is not made again", RAN, None, {"said": said("gone")}, (Wait,)),
     ("ended once, its object may vanish", RAN, None, {"said": said("ended")}, (Wait,)),
     # --- placed, made, not bound

@@ -14,9 +14,7 @@ N1 = NodeName("n1")
 
 def beat(sequence: int, *, node: str = "n1", incarnation: str = "a") -> Heartbeat:
     """A heartbeat."""
-    return Heartbeat(
-        node=NodeName(node), boot_id="b", incarnation=incarnation, sequence=sequence, uptime_ms=0, cards=1
-    )
+    return Heartbeat(node=NodeName(node), boot_id="b", incarnation=incarnation, sequence=sequence, uptime_ms=0, cards=1)
 
 
 @pytest.fixture

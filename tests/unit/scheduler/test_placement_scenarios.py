@@ -56,13 +56,13 @@ def test_the_24th_pod_of_2000_mib_is_told_that_68_are_left() -> None:
     reason = unplaced(decisions[-1]).reasons[0]
 
     assert sum(isinstance(decision, Placed) for decision in decisions) == 23
-    assert ("card-memory", 2000, 68, "MiB", "n1-gpu0") == (
+    assert (
         reason.code,
         reason.needed,
         reason.free,
         reason.unit,
         reason.card,
-    )
+    ) == ("card-memory", 2000, 68, "MiB", "n1-gpu0")
     assert "needs 2000 MiB, 68 MiB free" in reason.text
 
 
@@ -127,7 +127,7 @@ def test_shares_that_add_up_to_a_card_fit_it_and_one_more_thousandth_does_not(sh
     reason = unplaced(put(drawn, request("more").share(1), "packing", rankings)).reasons[0]
 
     assert all(isinstance(decision, Placed) for decision in decisions)
-    assert ("card-share", 1, 0) == (reason.code, reason.needed, reason.free)
+    assert (reason.code, reason.needed, reason.free) == ("card-share", 1, 0)
 
 
 @pytest.mark.parametrize(("capacity", "charged"), [(16_384, 1638), (24_576, 2457), (81_920, 8192)])
@@ -167,7 +167,7 @@ def test_two_cards_with_4069_free_do_not_hold_8138() -> None:
     drawn = cluster(node("n1").gpus(2, memory_mib=4069))
     reason = unplaced(put(drawn, request("r").share(100).gpu_memory(8138))).reasons[0]
 
-    assert ("card-memory", 8138, 4069, 1) == (reason.code, reason.needed, reason.free, reason.nodes)
+    assert (reason.code, reason.needed, reason.free, reason.nodes) == ("card-memory", 8138, 4069, 1)
     assert "8138 MiB free" not in reason.text
 
 

@@ -114,7 +114,7 @@ def test_a_node_that_leaves_among_equal_ties_leaves_the_others_in_order() -> Non
 
 def test_another_state_or_epoch_is_read_from_the_beginning() -> None:
     """Rankings that served one state serve the next, and forget the nodes that it does not have."""
-    drawn, rankings = ten_nodes()
+    _drawn, rankings = ten_nodes()
     order(rankings)
     other = cluster(node("m").gpus(1))
     rankings.sync(other.state)
@@ -155,7 +155,7 @@ def test_rankings_are_bounded_and_the_least_recently_used_goes_first(monkeypatch
 
 def test_a_trial_view_is_seen_and_forgotten() -> None:
     """What `put` shows is ranked until the state's own view is put back."""
-    drawn, rankings = ten_nodes()
+    _drawn, rankings = ten_nodes()
     before = order(rankings)
     own = rankings.views["n7"]
     rankings.put(NodeView(name="n7", tie=own.tie))
