@@ -11,6 +11,7 @@ a writer that lost looks at what stands there before it tries again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import AsyncIterator
@@ -18,11 +19,12 @@ from contextlib import aclosing
 
 import msgspec
 
-from bus.protocol import Bus, BusError, Received, SequenceConflict
+from bus.protocol import Bus, BusError, BusUnavailable, Received, SequenceConflict
 from contracts.inventory import NodeFacts
 from contracts.messages import encode
 from contracts.outcomes import NodeShares, Outcome
 from contracts.subjects import NODE_FACTS, OUTCOMES, SHARES, Channel
+from reconciler.backoff import Backoff
 from reconciler.queue import WorkQueue
 from reconciler.shares import same_shares
 
@@ -61,6 +63,7 @@ class Board:
         self._standing: dict[str, Standing] = {}
         self._queue = WorkQueue(base_s=0.1, cap_s=5.0, rng=rng)
         self._queue.gate.set()
+        self._pause = Backoff(base_s=0.1, cap_s=5.0, rng=rng)
         self._count = 0
 
     def __repr__(self) -> str:
@@ -110,12 +113,25 @@ class Board:
     async def _work(self, subject: str) -> None:
         try:
             await self._store(subject)
+        except BusUnavailable as error:
+            self._queue.add(subject)
+            self._hold(error)
         except BusError as error:
             pause_s = self._queue.failed(subject)
             why = {"reason": f"{type(error).__name__}: {error}", "pause_s": round(pause_s, 3)}
             _log.warning("%s is not stored yet", subject, extra=why)
         else:
+            self._pause.reset()
             self._queue.worked(subject)
+
+    def _hold(self, error: BusUnavailable) -> None:
+        """The bus is away for all subjects alike: one pause and one line in the log, not one for each of thousands."""
+        if not self._queue.gate.is_set():
+            return
+        self._queue.gate.clear()
+        pause_s = self._pause()
+        asyncio.get_running_loop().call_later(pause_s, self._queue.gate.set)
+        _log.warning("%d words are not stored yet", self.behind, extra={"reason": str(error), "pause_s": pause_s})
 
     async def _store(self, subject: str) -> None:
         one = self._standing[subject]

@@ -25,6 +25,8 @@ from reconciler.protocol import JSON, JSON_PATCH, MERGE_PATCH, Answer, Transport
 IN_FLIGHT = 16
 """Calls at once: more only wait longer (8 in flight give 279 create-and-bind pairs a second here, 32 give 332)."""
 TRIES = 3
+LIST_TIMES = 3
+"""A list may take this many times the timeout of a call."""
 SLACK_S = 10.0
 """A watch that says nothing this long after its own end is dead."""
 
@@ -76,9 +78,11 @@ class Kube:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def page(self, resource: Resource[Object], *, limit: int, after: str = "") -> Page[Object]:
-        """One page of everything of that kind. Raises Expired when `after` is too old."""
+        """One page of everything of that kind, one try. Raises Expired when `after` is too old."""
         query = {"limit": str(limit)} | ({"continue": after} if after else {})
-        answer = await self._read(resource.path, query, timeout_s=3 * self._timeout_s)
+        answer = _good(
+            await self._transport.call("GET", resource.path, query=query, timeout_s=LIST_TIMES * self._timeout_s)
+        )
         found = _decode(resource.list, answer.body)
         version = found.metadata.resource_version
         return Page(
@@ -109,14 +113,14 @@ class Kube:
     async def get(self, namespace: str, name: str) -> Pod | None:
         """The pod as it is now, read from the quorum; None when there is none."""
         try:
-            answer = await self._read(_pod_path(namespace, name), {}, timeout_s=self._timeout_s)
+            answer = await self._read(_pod_path(namespace, name))
         except NotFound:
             return None
         return _decode(PODS.object, answer.body)
 
-    async def _read(self, path: str, query: Mapping[str, str], *, timeout_s: float) -> Answer:
+    async def _read(self, path: str) -> Answer:
         async def once() -> Answer:
-            return _good(await self._transport.call("GET", path, query=query, timeout_s=timeout_s))
+            return _good(await self._transport.call("GET", path, timeout_s=self._timeout_s))
 
         return await _persist(f"GET {path}", once, on=(NotSent, OutcomeUnknown))
 

@@ -163,15 +163,13 @@ class Store:
         options = options or DeleteOptions()
         before = self.get(resource, namespace, name)
         _check_delete(resource, before.obj, options)
-        left_s = grace_s(resource, before.obj, options.grace_s)
-        marked = self._marked(before.obj, left_s)
-        if left_s > 0 or before.obj["metadata"].get("finalizers"):
-            return Deletion(self._commit(resource, before, marked, dry_run=dry_run), gone=False)
-        if before.obj["metadata"].get("deletionTimestamp"):
-            before = self._commit(resource, before, marked, dry_run=dry_run)
+        marked = self._marked(resource, before.obj, options.grace_s)
+        entry = self._commit(resource, before, marked, dry_run=dry_run)
+        if _is_held(marked):
+            return Deletion(entry, gone=False)
         if resource == NAMESPACES:
             self._empty(name, dry_run=dry_run)
-        return Deletion(self._remove(resource, before, dry_run=dry_run), gone=True)
+        return Deletion(self._remove(resource, entry, dry_run=dry_run), gone=True)
 
     def _update(
         self, resource: Resource, before: Entry, after: dict[str, Any], subresource: str, *, dry_run: bool
@@ -185,19 +183,24 @@ class Store:
         write = Write(resource=resource, obj=kept, before=before.obj, subresource=subresource, now=self._clock())
         obj = rules_for(resource).update(write)
         written = self._commit(resource, before, obj, dry_run=dry_run)
-        meta = written.obj["metadata"]
-        held = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
-        if meta.get("deletionTimestamp") and not held:
+        if written.obj["metadata"].get("deletionTimestamp") and not _is_held(written.obj):
             return self._remove(resource, written, dry_run=dry_run)
         return written
 
-    def _marked(self, obj: dict[str, Any], left_s: int) -> dict[str, Any]:
-        """The object with its end announced; a second request may only bring the end nearer."""
+    def _marked(self, resource: Resource, obj: dict[str, Any], asked_s: int | None) -> dict[str, Any]:
+        """The object with its end announced: pods always, others when a finalizer holds them.
+
+        A second request may only bring the end nearer.
+        """
         meta = obj["metadata"]
         old_s = meta.get("deletionGracePeriodSeconds")
-        if meta.get("deletionTimestamp") and (old_s is None or left_s >= old_s):
+        if resource != PODS and not meta.get("finalizers"):
             return obj
-        generation = meta["generation"] + 1 if "generation" in meta and old_s is None else meta.get("generation")
+        if meta.get("deletionTimestamp") and (asked_s is None or asked_s >= (old_s or 0)):
+            return obj
+        first = old_s is None
+        left_s = grace_s(resource, obj, asked_s) if first else asked_s or 0
+        generation = meta["generation"] + 1 if first and "generation" in meta else meta.get("generation")
         at = timestamp(self._clock() + left_s)
         return with_metadata(obj, deletionTimestamp=at, deletionGracePeriodSeconds=left_s, generation=generation)
 
@@ -255,6 +258,12 @@ def _encoded(resource: Resource, obj: dict[str, Any], version: int) -> Entry:
         del meta["resourceVersion"]
     body = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta, **rest}
     return Entry(version, body, _ENCODER.encode(body))
+
+
+def _is_held(obj: dict[str, Any]) -> bool:
+    """Whether something is in the way of its removal: a finalizer, or time to stop."""
+    meta = obj["metadata"]
+    return bool(meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"))
 
 
 def _check_delete(resource: Resource, obj: dict[str, Any], options: DeleteOptions) -> None:

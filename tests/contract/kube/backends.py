@@ -23,6 +23,7 @@ class Embedded:
     token = "secret"
     tls: ssl.SSLContext | None = None
     node = "gpu-1"
+    bookmark_watch_s = 3
 
     def __init__(self, kube: LocalKube) -> None:
         self.kube = kube
@@ -54,6 +55,7 @@ class Real:
     """The real servers of the session, and one hollow node of this module."""
 
     name = "real"
+    bookmark_watch_s = 65
 
     def __init__(self, plane: ControlPlane, node: HollowNode) -> None:
         self.plane, self.node = plane, node.name

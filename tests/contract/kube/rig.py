@@ -38,6 +38,8 @@ class Backend(Protocol):
     tls: ssl.SSLContext | None
     node: str
     """A node whose kubelet lives: 8 cpus, 8 nvidia.com/gpu."""
+    bookmark_watch_s: int
+    """How long a watch must be to see a bookmark."""
 
     async def restart(self) -> None: ...
     def freeze(self) -> None: ...
@@ -116,7 +118,7 @@ class Watch:
     async def rest(self) -> list[Event]:
         """Everything up to the end."""
         found = []
-        while (event := await self.next(40.0)) is not None:
+        while (event := await self.next(90.0)) is not None:
             found.append(event)
         return found
 
