@@ -29,6 +29,9 @@ from contracts.subjects import LEASES
 
 log = logging.getLogger(__name__)
 
+TICK_S = 0.001
+"""Timers may fire this much early: a wake-up for the end must find it reached, or it would be set again for nothing."""
+
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What stands on the subject: who, and the how-manieth write of that holder."""
@@ -95,7 +98,7 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether we may act now. Ask it right before acting."""
-        return self._holding and self._now() < self._until_s
+        return self._holding and self._now() < self._until_s - TICK_S
 
     async def wait_acquired(self) -> int:
         """Wait until it is ours; the term."""
@@ -150,16 +153,15 @@ class Lease:
 
     async def _hold(self) -> None:
         """The holder's step: renew, or stop in time."""
-        why = "time is up"
         try:
             async with asyncio.timeout_at(self._until_s):
                 await self._renew()
         except TimeoutError:
-            pass
+            log.info("lease %s: a renewal takes too long", self.name)
         except BusError as error:
-            why = str(error)
+            log.info("lease %s: not renewed: %s", self.name, error)
         if self._holding and not self.held:
-            self._lose(f"not renewed: {why}")
+            self._lose("not renewed in time")
 
     async def _renew(self) -> None:
         try:
@@ -189,7 +191,7 @@ class Lease:
             self._subject, msgspec.json.encode(claim), expected_last=expected, timeout_s=self._renew_s
         )
         self._confirm(attempt, stored.sequence)
-        if not self._holding and self._now() < self._until_s:
+        if not self._holding and self._now() < self._until_s - TICK_S:
             self._win(stored.sequence)
 
     def _confirm(self, attempt: int, sequence: int) -> None:

@@ -171,6 +171,7 @@ class Consumption:
             elif self._behind == 0 and not self._reader.told_caught_up:
                 yield Batch(messages=(), caught_up=True)
             elif self._ended():
+                self._client.counts["read-again"] += 1
                 log.info("reading %s: %s; going on from %d", self._reader.stream, self._odd, self._reader.position)
                 return
             else:
@@ -248,8 +249,9 @@ class Consumption:
             self._behind = 0  # the server has nothing to deliver, or it would not call itself idle
             return
         left = header.headers.get("Nats-Pending-Messages", "")
+        ends = ("maxbytes", "batch completed")  # how a pull ends that was served in full
         expected = header.status == _TIMED_OUT or (
-            header.status == _CONFLICT and "maxbytes" in header.description.lower()
+            header.status == _CONFLICT and any(end in header.description.lower() for end in ends)
         )
         if expected and left.isdigit():
             self._asked -= int(left)

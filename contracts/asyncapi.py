@@ -20,6 +20,7 @@ _PARAMETERS = {
     "namespace": "Kubernetes namespace",
     "name": "name of a request, workload or lease",
     "node": "node name with its dots as underscores",
+    "card": "UUID of a card, separators as underscores",
     "pool": "a set of nodes with a log of its own; `default` unless configured",
     "stream": "the stream that the message came from",
 }

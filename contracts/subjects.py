@@ -151,7 +151,7 @@ SHARES = Channel(
 )
 CORDONS = Channel(
     name="cordons",
-    pattern=f"{PREFIX}.nodes.{{node}}.cordon",
+    pattern=f"{PREFIX}.nodes.{{node}}.cordon.{{card}}",
     transport="stream",
     stream="GPUBUS_FACTS",
     messages=(inventory.CordonCard,),

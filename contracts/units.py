@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from typing import Annotated, NewType
 
 from msgspec import Meta
@@ -54,7 +55,9 @@ ModelName = Annotated[str, Meta(min_length=1, max_length=80, description="card m
 ShortText = Annotated[str, Meta(max_length=1024)]
 
 _NODE = Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?" + END, max_length=253, description="a Kubernetes node")
-_CARD = Meta(pattern=r"^[!-~]+" + END, max_length=128, description="UUID of a card as the driver names it")
+_CARD = Meta(
+    pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*" + END, max_length=128, description="UUID of a card as the driver names it"
+)
 _UID = Meta(pattern=r"^[A-Za-z0-9-]*" + END, max_length=64, description="one accepted request, for ever")
 
 NodeName = NewType("NodeName", Annotated[str, _NODE])
@@ -73,6 +76,11 @@ def request_key(namespace: str, name: str) -> RequestKey:
 def node_token(node: str) -> str:
     """A node name as one subject token: dots become underscores, which node names never hold."""
     return node.replace(".", "_")
+
+
+def card_token(card: str) -> str:
+    """A card's UUID as one subject token; the separators of MIG UUIDs become underscores."""
+    return re.sub(r"[./:]", "_", card)
 
 
 def pod_name(request_name: str, uid: str) -> str:

@@ -30,11 +30,11 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
 from bus import client as nats
+from bus.codec import Malformed, decode_as
+from bus.headers import inject
 from bus.protocol import Bus, BusError, BusUnavailable, Received
-from bus.runtime.tracing import SpanKind, span, traceparent_of
+from bus.runtime.tracing import SpanKind, span
 from contracts import subjects
 from contracts.answers import (
     AskExplain,
@@ -123,7 +123,7 @@ class Client:
         subject = _subject(subjects.REQUESTS, namespace=namespace)
         with span("publish request", kind=SpanKind.PRODUCER, attributes={"messaging.destination.name": subject}):
             try:
-                stored = await self.bus.store(subject, _bytes(request), headers=_headers(), timeout_s=self._timeout_s)
+                stored = await self.bus.store(subject, _bytes(request), headers=inject(), timeout_s=self._timeout_s)
             except BusError as error:
                 raise NoAnswer("the requests stream", str(error)) from error
         return stored.sequence
@@ -207,7 +207,9 @@ class Client:
         pattern = event_pattern(namespace, name)
         async with contextlib.aclosing(self.stored_events(pattern, from_sequence)) as received:
             async for message in received:
-                yield msgspec.json.decode(message.data, type=RequestEvent)
+                event = decode_as(RequestEvent, message)
+                if not isinstance(event, Malformed):
+                    yield event
 
     async def stored_events(self, pattern: str, from_sequence: int) -> AsyncGenerator[Received, None]:
         """Events as they are stored, with sequence and server time."""
@@ -242,7 +244,8 @@ class Client:
         reading = self.bus.read(stream, subject=subject)
         try:
             async for batch in reading:
-                found += [(r, decoded) for r in batch.messages if (decoded := _maybe(r.data, message)) is not None]
+                decoded = ((received, decode_as(message, received)) for received in batch.messages)
+                found += [(received, one) for received, one in decoded if not isinstance(one, Malformed)]
                 if batch.caught_up:
                     break
         finally:
@@ -259,13 +262,13 @@ class Client:
         subject = _subject(channel, **parameters)
         with span(channel.name, kind=SpanKind.CLIENT, attributes={"messaging.destination.name": subject}):
             try:
-                answer = await self.bus.request(subject, _bytes(message), headers=_headers(), timeout_s=self._timeout_s)
+                answer = await self.bus.request(subject, _bytes(message), headers=inject(), timeout_s=self._timeout_s)
             except BusError as error:
                 raise NoAnswer(f"the {who}", str(error)) from error
-        try:
-            return msgspec.json.decode(answer.data, type=reply)
-        except msgspec.MsgspecError as error:
-            raise NoAnswer(f"the {who}", f"its answer cannot be read: {error}") from error
+        decoded = decode_as(reply, answer)
+        if isinstance(decoded, Malformed):
+            raise NoAnswer(f"the {who}", f"its answer cannot be read: {decoded}")
+        return decoded
 
 
 def _subject(channel: Channel, **parameters: str) -> str:
@@ -284,18 +287,6 @@ def event_pattern(namespace: str = "", name: str = "") -> str:
 
 def _bytes(message: Message | bytes) -> bytes:
     return message if isinstance(message, bytes) else encode(message)
-
-
-def _headers() -> dict[str, str]:
-    traceparent = traceparent_of()
-    return {"traceparent": traceparent} if traceparent else {}
-
-
-def _maybe(data: bytes, kind: type[M]) -> M | None:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError:
-        return None
 
 
 async def _aclose(reading: AsyncIterator[Any]) -> None:

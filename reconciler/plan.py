@@ -19,6 +19,7 @@ not ours is never touched. Deleting is always graceful and names the life that i
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from bus.ledger.state import RequestState
 from contracts.decisions import Placement
@@ -163,7 +164,11 @@ def _another_life(held: Held, seen: Seen) -> Step | None:
 
 
 def _ended(held: Held, seen: Seen) -> Step | None:
-    return _say(held, seen) if seen.terminal else None
+    """A kubelet reports the end of a pod that is being deleted before its object goes: say why it ended."""
+    if not seen.terminal:
+        return None
+    why = ("withdrawn" if held.request.withdrawn else "its pod was deleted") if seen.terminating else ""
+    return _say(held, replace(seen, reason=": ".join(filter(None, (why, seen.reason)))))
 
 
 def _unbound(held: Held, seen: Seen) -> Step | None:

@@ -9,6 +9,7 @@ of equal names wins over the image, over envFrom and over what the user wrote.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -25,6 +26,9 @@ SCHEDULER = "gpubus"
 CONTAINER = "main"
 CARD_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 """The runtime reads the second one; CUDA itself reads the first, which an image may have set to an index."""
+SIMULATED = f"{marks.DOMAIN}simulated-"
+"""Annotations that tell a simulated kubelet how long to run a pod: the only ones in our domain that users may set."""
+_OURS = re.compile(r"(.*\.)?gpubus\.dev/")
 RESERVED_PREFIXES = ("NVIDIA_", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "CUDA_DEVICE_ORDER", "LD_", "GPUBUS_")
 
 SECURITY = {
@@ -171,10 +175,10 @@ def _toleration(toleration: Toleration) -> dict[str, str]:
 
 def _check_names(template: PodTemplate) -> None:
     for variable in template.env:
-        if variable.name.startswith(RESERVED_PREFIXES):
+        if variable.name.upper().startswith(RESERVED_PREFIXES):
             raise NotRenderable(f"environment variable {variable.name} is set by the platform")
     for kind, names in (("label", template.labels), ("annotation", template.annotations)):
-        taken = sorted(name for name in names if name.split("/", 1)[0].endswith("gpubus.dev") and "/" in name)
+        taken = sorted(name for name in names if _OURS.match(name) and not name.startswith(SIMULATED))
         if taken:
             raise NotRenderable(f"{kind} {taken[0]} is in a domain of ours")
 

@@ -124,7 +124,7 @@ class Reconciler:
             queue=self.queue,
             may_act=self.may_act,
             now=asyncio.get_running_loop().time,
-            pod_rules=PodRules(run_as_user=settings.pods.run_as_user),
+            pod_rules=PodRules(run_as_user=settings.pods.run_as_user or None),
             keep_ended_s=settings.pods.keep_ended_s,
         )
 

@@ -28,8 +28,11 @@ class KubernetesSettings(Settings, frozen=True, kw_only=True):
 class PodSettings(Settings, frozen=True, kw_only=True):
     """What all pods have in common."""
 
-    run_as_user: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    """Numeric user of every container. Unset: the image's own, which must not be root under `restricted`."""
+    run_as_user: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 65_532
+    """Numeric user of every container, `nonroot` by custom. 0: the image's own, which then must not be root.
+
+    Most images name no user, which is root, and under `restricted` a kubelet never starts those.
+    """
     keep_ended_s: Annotated[float, Meta(ge=0, le=30 * 86_400)] | None = None
     """Seconds that the pod of a finished request is kept, so that its logs can be read. Unset: for ever.
 

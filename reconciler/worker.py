@@ -199,7 +199,7 @@ class Worker:
     async def _create(self, key: str, request: RequestState) -> None:
         body = podspec.manifest(request, epoch=self._view.state.epoch, rules=self._pod_rules)
         try:
-            with span("reconciler.create", parent=request.accepted.trace, attributes=_attributes(key, request)):
+            with span("create", parent=request.accepted.trace, attributes=_attributes(key, request)):
                 pod = await self._kube.create(request.accepted.namespace, body)
         except errors.Refused as error:
             self._refuse(key, error.code, str(error), final=error.code not in CREATE_FOR_NOW)
@@ -214,7 +214,7 @@ class Worker:
         body = podspec.binding(request, pod_uid=step.pod_uid, epoch=epoch)
         self._maybe_bound.add(key)
         try:
-            with span("reconciler.bind", parent=request.accepted.trace, attributes=_attributes(key, request)):
+            with span("bind", parent=request.accepted.trace, attributes=_attributes(key, request)):
                 await self._kube.bind(request.accepted.namespace, pod_of(request), body)
         except errors.OutcomeUnknown:
             raise
@@ -242,7 +242,7 @@ class Worker:
             self._pods.own(pod)
             raise errors.Conflict(f"{key} is there after all", "version")
         with span(
-            f"reconciler.observe {outcome.phase}",
+            outcome.phase,
             parent=request.accepted.trace,
             attributes={**_attributes(key, request), semconv.PHASE: outcome.phase, semconv.REASON: outcome.reason},
         ):

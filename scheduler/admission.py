@@ -10,6 +10,7 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from contracts.messages import Value
 from contracts.outcomes import Refusal
 from contracts.requests import PodRequest, PodTemplate, RequestMessage, Resize, Withdraw
-from contracts.units import NAME_PATTERN
+from contracts.units import NAME_PATTERN, NamespaceName
 
 MAX_BYTES = 64 * 1024
 """Of one request; the stream refuses larger ones too."""
@@ -53,6 +54,21 @@ class Unreadable(Value, frozen=True, kw_only=True):
 
 Verdict = Admitted | Refused | Unreadable
 
+MAX_REFUSALS = 16
+"""Of one request; the events stream takes 64 KiB, and nobody reads the seventeenth."""
+
+_NAMESPACE = msgspec.json.Decoder(NamespaceName)
+
+
+@functools.lru_cache(maxsize=1024)
+def namespace_fault(namespace: str) -> str:
+    """Why this is no namespace, or an empty string. It comes from the subject, whose tokens may be nearly anything."""
+    try:
+        _NAMESPACE.decode(msgspec.json.encode(namespace))
+    except msgspec.ValidationError as error:
+        return f"the subject's namespace {namespace[:80]!r} is none: {error}"
+    return ""
+
 
 def admit(data: bytes, *, malformed: str = "", policies: frozenset[str] = frozenset()) -> Verdict:
     """Judge one message of the requests subject, or of a submit.
@@ -74,7 +90,8 @@ def admit(data: bytes, *, malformed: str = "", policies: frozenset[str] = frozen
         message = _decoder.decode(data)
     except msgspec.ValidationError as error:
         return _invalid(raw, str(error))
-    refusals = (*_unknown(raw, type(message), ""), *_content(message, policies))
+    found = chain(_unknown(raw, type(message), ""), _content(message, policies))
+    refusals = tuple(islice(found, MAX_REFUSALS))
     return Refused(name=message.name, refusals=refusals) if refusals else Admitted(message=message)
 
 

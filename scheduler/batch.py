@@ -24,7 +24,7 @@ from contracts.outcomes import Outcome, Refusal, RequestEvent
 from contracts.requests import PodRequest, Resize, Withdraw
 from contracts.units import RequestUid, request_key
 from scheduler import events
-from scheduler.admission import Admitted, Refused, admit
+from scheduler.admission import Admitted, Refused, Unreadable, Verdict, admit, namespace_fault
 from scheduler.core.engine import Answer, Engine
 from scheduler.inbox import Fact, FromCaller, FromStream, Input
 from scheduler.sampling import Sampler
@@ -34,6 +34,8 @@ class Prepared(msgspec.Struct, kw_only=True):
     """A commit that waits to be stored, and what goes before and after it."""
 
     inputs: Sequence[Input]
+    left: Sequence[Input] = ()
+    """Inputs that this commit has no room for."""
     commit: Commit | None = None
     """None: the inputs changed nothing."""
     refused: list[RequestEvent] = []
@@ -74,7 +76,10 @@ class Desk:
         """Judge, accept and decide; fold and seal. The state has moved on when this returns."""
         prepared = Prepared(inputs=inputs)
         through = self.engine.state.requests_through
-        for item in inputs:
+        for index, item in enumerate(inputs):
+            if self.engine.full:
+                prepared.inputs, prepared.left = inputs[:index], inputs[index:]
+                break
             if isinstance(item, Fact):
                 self._fact(item)
             elif isinstance(item, FromCaller):
@@ -102,7 +107,7 @@ class Desk:
             self.engine.cordon(seen)
 
     def _call(self, item: FromCaller, prepared: Prepared, now_ms: int) -> None:
-        verdict = admit(item.message.data, malformed=item.message.malformed, policies=self.policies)
+        verdict = self._admit(item)
         if isinstance(verdict, Admitted):
             answer = self._enter(item.namespace, verdict.message, item.message, now_ms, sequence=0)
         elif isinstance(verdict, Refused):
@@ -113,8 +118,7 @@ class Desk:
         prepared.answers.append((item, answer))
 
     def _stream(self, item: FromStream, prepared: Prepared, now_ms: int) -> None:
-        message = item.message
-        verdict = admit(message.data, malformed=message.malformed, policies=self.policies)
+        message, verdict = item.message, self._admit(item)
         if isinstance(verdict, Admitted):
             answer = self._enter(item.namespace, verdict.message, message, now_ms, sequence=message.sequence)
             name, refusals = verdict.message.name, answer.refusals
@@ -127,6 +131,13 @@ class Desk:
             prepared.refused.append(
                 events.refused(item.namespace, name, refusals, request_sequence=message.sequence, at_ms=now_ms)
             )
+
+    def _admit(self, item: FromStream | FromCaller) -> Verdict:
+        """The namespace is judged with the message: it comes from the subject, and strangers choose subjects."""
+        fault = "" if item.message.malformed else namespace_fault(item.namespace)
+        if fault:
+            return Unreadable(reason=fault)
+        return admit(item.message.data, malformed=item.message.malformed, policies=self.policies)
 
     def _enter(
         self, namespace: str, message: PodRequest | Withdraw | Resize, received: Received, now_ms: int, *, sequence: int

@@ -19,7 +19,7 @@ from bus.protocol import Bus, Received
 from bus.runtime.retry import retrying
 from contracts import subjects
 from contracts.inventory import CordonCard, Heartbeat, NodeFacts, NodeInventory
-from contracts.messages import encode
+from contracts.messages import Message, encode
 from contracts.outcomes import Outcome
 from contracts.subjects import Channel
 from contracts.units import node_token
@@ -80,6 +80,8 @@ class Intake:
 
     async def _fact(self, channel: Channel, message: Received) -> None:
         seen = decode(channel, message)
+        if not isinstance(seen, Malformed) and (fault := _of_another(channel, message, seen)):
+            seen = Malformed(reason=fault)
         if isinstance(seen, Malformed):
             await retrying("store a dead letter", deadline_s=BURY_DEADLINE_S)(
                 keep, self.bus, stream=channel.stream, received=message, reason=str(seen)
@@ -122,3 +124,18 @@ class Intake:
         answer = asyncio.get_running_loop().create_future()
         self.inbox.put(FromCaller(namespace=where["namespace"], message=message, answer=answer))
         return encode(submit_reply(await answer))
+
+
+def _of_another(channel: Channel, message: Received, seen: Message) -> str:
+    """Why a message does not belong on its subject, or an empty string.
+
+    Rights are given by subject: whoever may speak for one node must not be able to speak of another in the payload.
+    """
+    where = channel.parse(message.subject) or {}
+    if isinstance(seen, Outcome):
+        said = {"namespace": seen.namespace, "name": seen.name}
+    elif isinstance(seen, NodeInventory | NodeFacts | CordonCard):
+        said = {"node": node_token(seen.node)}
+    else:
+        return ""
+    return "" if where == said else f"the payload speaks of {said}, the subject of {where}"

@@ -111,10 +111,14 @@ class Term:
 
     async def _next(self, flight: asyncio.Task[None] | None, stop: asyncio.Event) -> Prepared | None:
         """The next batch, decided; None when the flight landed (or the stop came) and nothing has arrived."""
-        if not len(self.inbox):
+        if not len(self.inbox) and not self.engine.unfinished:
             await self._something(flight, stop)
         inputs = self.inbox.take(self.settings.max_batch)
-        return self.desk.prepare(inputs, now_ms=self.wall_ms()) if inputs else None
+        if not inputs and not self.engine.unfinished:
+            return None
+        prepared = self.desk.prepare(inputs, now_ms=self.wall_ms())
+        self.inbox.put_back(prepared.left)
+        return prepared
 
     async def _something(self, flight: asyncio.Task[None] | None, stop: asyncio.Event) -> None:
         waits = [asyncio.create_task(self.inbox.something()), asyncio.create_task(stop.wait())]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from tests.servers.control_plane import ControlPlane
     from tests.servers.jaegerd import Jaeger
     from tests.servers.natsd import NatsCluster, NatsServer
+
+
+# Shared machines pause; a slow example is no failing one.
+settings.register_profile("gpubus", deadline=None)
+settings.load_profile("gpubus")
 
 
 def require_programs(*names: str) -> None:

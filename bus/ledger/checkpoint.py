@@ -96,5 +96,6 @@ class Checkpointer:
         if found is None or found[0].epoch != state.epoch:
             return LATEST_S
         head, stored_at = found
-        self._seen.records = head.number - state.number
+        self._seen = copy(self._ledger.written)
+        self._seen.records -= state.number - head.number
         return max(0.0, self._wall() - stored_at)

@@ -66,12 +66,16 @@ def check_room(node: NodeState, placement: Placement, at: int) -> None:
     facts = node.facts
     if facts is None or facts.gone or not node.fresh:
         raise InvariantBroken(f"{node.name} takes a placement at {at} and may not: {_why_not(node, facts)}")
-    if placement.cpu_milli and placement.cpu_milli > node.free_cpu_milli:
-        raise _short(node, placement.cpu_milli, node.free_cpu_milli, "milli-cores", at)
-    if placement.memory_mib and placement.memory_mib > node.free_memory_mib:
-        raise _short(node, placement.memory_mib, node.free_memory_mib, "MiB of host memory", at)
-    if len(node.residents) >= facts.allocatable_pods - facts.foreign_pods:
-        raise _short(node, 1, node.free_pods, "pods", at)
+    cpu = facts.allocatable_cpu_milli - facts.foreign_cpu_milli - node.used_cpu_milli
+    memory = facts.allocatable_memory_mib - facts.foreign_memory_mib - node.used_memory_mib
+    pods = facts.allocatable_pods - facts.foreign_pods - len(node.residents)
+    # As the kubelet does: who asks for none of it fits, even where others have taken more than there is.
+    if placement.cpu_milli > max(0, cpu):
+        raise _short(node, placement.cpu_milli, cpu, "milli-cores", at)
+    if placement.memory_mib > max(0, memory):
+        raise _short(node, placement.memory_mib, memory, "MiB of host memory", at)
+    if pods < 1:
+        raise _short(node, 1, pods, "pods", at)
     check_distinct(placement, at)
     for piece in placement.slices:
         _check_card(node, piece, at)

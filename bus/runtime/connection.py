@@ -34,7 +34,8 @@ async def connected(settings: NatsSettings, process: Process) -> AsyncIterator[N
         async def enter() -> NatsBus:
             return await stack.enter_async_context(connect(settings.urls, name=process.instance, **options))
 
-        bus = await retrying("connect to NATS", deadline_s=PATIENCE_S)(enter)
+        async with process.until_stop():
+            bus = await retrying("connect to NATS", deadline_s=PATIENCE_S)(enter)
         process.end_when(bus.closed, ExitCode.BUS_CLOSED, lambda: f"the connection to NATS is gone for good: {bus}")
         process.health.ready("nats", lambda: "" if bus.connected else "no answer from NATS")
         yield bus

@@ -102,6 +102,27 @@ class Process:
 
         self.spawn(f"{code.name.lower()}-watch", wait(), may_end=True)
 
+    @contextlib.asynccontextmanager
+    async def until_stop(self) -> AsyncIterator[None]:
+        """Around a wait that has nothing to drain, such as the first connection: the stop cancels it and ends well."""
+        loop = asyncio.get_running_loop()
+
+        async def watch() -> None:
+            await self.stop.wait()
+            scope.reschedule(loop.time())
+
+        try:
+            async with asyncio.timeout(None) as scope:
+                task = self.spawn("until-stop", watch(), may_end=True)
+                try:
+                    yield
+                finally:
+                    task.cancel()
+        except TimeoutError:
+            if not self.stop.is_set():
+                raise
+            raise EndProcess(ExitCode.STOPPED, "asked to stop before it had begun") from None
+
     def request_stop(self, why: str) -> None:
         """As SIGTERM does."""
         if self.stop.is_set():
@@ -174,7 +195,8 @@ class Process:
     def _set_end(self, code: ExitCode, reason: str) -> None:
         if self._end is None:
             self._end = (code, reason)
-            log.error("ending", extra={"exit": code.name, "reason": reason})
+            level = logging.INFO if code is ExitCode.STOPPED else logging.ERROR
+            log.log(level, "ending", extra={"exit": code.name, "reason": reason})
 
     def flush_s(self) -> float:
         """How long traces may take to flush."""

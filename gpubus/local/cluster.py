@@ -197,10 +197,14 @@ class LocalCluster:
         """What keeps the nodes from taking pods; empty when nothing does."""
         try:
             nodes = await self.client.nodes()
+            ready = sum(node.ready and node.health == "fresh" and node.cards > 0 for node in nodes)
+            if ready < len(self._specs):
+                return f"{ready} of {len(self._specs)} nodes take pods"
+            # Kept state may tell of nodes before anybody has looked at them again.
+            await self.client.allocations()
         except (NoAnswer, BusError) as error:
             return str(error)
-        ready = sum(node.ready and node.health == "fresh" and node.cards > 0 for node in nodes)
-        return "" if ready == len(self._specs) else f"{ready} of {len(self._specs)} nodes take pods"
+        return ""
 
 
 @contextlib.asynccontextmanager

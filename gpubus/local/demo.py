@@ -79,7 +79,8 @@ class Demo:
         self._told(f"first card: {request.name} has a quarter of {event.slices[0].card} on {event.node}")
 
     async def _feed(self) -> None:
-        extras = [*workload.halves(16, burst=1), *workload.gang(), *workload.tagged(), workload.impossible()]
+        alone = [workload.impossible(), workload.undecided()]
+        extras = [*workload.halves(16, burst=1), *workload.gang(), *workload.tagged(), *alone]
         await self._submit(extras)
         await self._client.fire(workload.misspelt(), namespace=NAMESPACE)
         self._told("a burst of 16 halves, a gang of 4, two pairs with tags, one that no card can hold, one misspelt")
@@ -102,12 +103,9 @@ class Demo:
 
     async def _withdrawals(self) -> None:
         await self._until(WITHDRAW_AT_S)
-        rows = await self._client.requests(namespace=NAMESPACE)
-        running = next((r.name for r in rows if r.phase == "running" and r.name.startswith("half")), "")
-        waiting = next((r.name for r in rows if r.phase == "pending" and r.name.startswith("job")), "")
-        for name in filter(None, (running, waiting)):
-            await self._client.withdraw(name, namespace=NAMESPACE, reason="not needed any more")
-            self._told(f"{name} is withdrawn")
+        for request in (workload.halves(1, burst=1)[0], workload.undecided()):
+            await self._client.withdraw(request.name, namespace=NAMESPACE, reason="not needed any more")
+            self._told(f"{request.name} is withdrawn")
 
     async def _until(self, at_s: float) -> None:
         await asyncio.sleep(max(0.0, self._began + at_s - time.monotonic()))

@@ -139,6 +139,12 @@ def impossible() -> PodRequest:
     return PodRequest(name="too-big", pod=PodTemplate(image=IMAGE, cpu_milli=100, memory_mib=1024), gpu=gpu)
 
 
+def undecided() -> PodRequest:
+    """Wants a model that is not there, and is withdrawn while it waits."""
+    pod = PodTemplate(image=IMAGE, cpu_milli=1000, memory_mib=4096)
+    return PodRequest(name="changed-mind", pod=pod, gpu=GpuAsk(models=("H200",)))
+
+
 def misspelt() -> bytes:
     """A request that is refused: a share above a whole card."""
     return b'{"type":"pod.request.v1","name":"too-much","pod":{"image":"x:1"},"gpu":{"share_milli":1500}}'

@@ -1,7 +1,7 @@
 """The cluster at a glance: a row a node, a bar a card, and one line of numbers. Pure.
 
-    NODE     1      2      3      4       SOLD      USED
-    a40-01   █████  ████▏  ██▌            2.6/8     41 %
+    NODE   0     1     2     3     SOLD USED MODEL
+    a40-01 █████ ████▏ ██▌        2.4/4 41 % A100-40G
 
 A bar is what is sold of a card; `USED` is what the cards were last seen doing, `?` when nobody said.
 """
@@ -94,7 +94,7 @@ def _sold(node: tuple[str, list[CardView]]) -> int:
 
 def _grid(nodes: Sequence[tuple[str, list[CardView]]], view: View) -> Table:
     most = max((len(cards) for _, cards in nodes), default=0)
-    made = Table(box=None, pad_edge=False, header_style="dim")
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     made.add_column("NODE", no_wrap=True)
     for index in range(most):
         made.add_column(str(index), width=CELL, no_wrap=True)

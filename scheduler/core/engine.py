@@ -9,6 +9,9 @@ Who is tried when:
     - a waiting one is tried again only when a node improved (a release, a new card, a node that came back) and its
       shape fits there: higher priority first, then the earlier acceptance;
     - a gang is tried when its last member arrives, and again when any node improved.
+
+A commit is one message and messages have a limit: when the records are enough for one (`full`), the rest of the work
+waits for the next commit (`unfinished`). Four thousand waiting pods and one large new node make several commits.
 """
 
 from __future__ import annotations
@@ -33,12 +36,19 @@ from contracts.decisions import (
     Withdrawn,
 )
 from contracts.inventory import CordonCard, NodeFacts, NodeInventory
-from contracts.messages import Value
+from contracts.messages import Value, encode
 from contracts.outcomes import Outcome, Reason, Refusal
 from contracts.requests import PodRequest, Resize, Withdraw
 from contracts.units import CardUuid, RequestUid, request_key
 from scheduler.core.placer import Placer
 from scheduler.core.request import Shape, shape_of
+
+COMMIT_BYTES = 512 * 1024
+"""Records of so many bytes are enough for one commit. The server takes 1 MiB; what one more input may add is at most
+256 KiB (a node's facts), or the placements of one gang."""
+
+COMMIT_RECORDS = 4000
+"""And so many at most: a commit may hold 5,000."""
 
 
 class Answer(Value, frozen=True, kw_only=True):
@@ -64,6 +74,8 @@ class Engine:
         self.policy = policy
         self.placer = Placer(state, default_policy=policy)
         self.records: list[Record] = []
+        self.size = 0
+        """Bytes of the records, as they will be sent."""
         self._accepted = 0
         self._fresh: list[RequestUid] = []
         self._waiting: dict[Shape, dict[RequestUid, None]] = {}
@@ -142,7 +154,7 @@ class Engine:
     def outcome(self, seen: Outcome) -> None:
         """Evidence from Kubernetes. What is known already, or is of a request long gone, changes nothing."""
         request = self.state.requests.get(seen.uid)
-        if request is None or request.placement is None:
+        if request is None or request.placement is None or request.key != request_key(seen.namespace, seen.name):
             return
         if seen.phase in ("bound", "running"):
             if _ORDER[request.phase] < _ORDER[seen.phase]:
@@ -190,16 +202,24 @@ class Engine:
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Place what can be placed now: woken waiters by priority and age, then gangs, then what just came."""
+        """Place what can be placed now: woken waiters by priority and age, then gangs, then what just came.
+
+        Ends when the commit is full; `unfinished` tells that more could be placed in the next one.
+        """
         improved, self._improved = list(self._improved), {}
         if improved:
             self._retry(improved)
             for members in list(self._gangs.values()):
-                self._try_gang(members)
+                if not self.full:
+                    self._try_gang(members)
+            if self.full:
+                self._improved.update(dict.fromkeys(improved))
         fresh, self._fresh = self._fresh, []
         for request in sorted((self.state.pending[u] for u in fresh if u in self.state.pending), key=_priority):
             shape = shape_of(request.request)
-            if shape in self._waiting or not self._try(request):
+            if self.full and shape not in self._waiting:
+                self._fresh.append(request.uid)
+            elif shape in self._waiting or not self._try(request):
                 self._waiting.setdefault(shape, {})[request.uid] = None
 
     def _retry(self, improved: list[str]) -> None:
@@ -208,6 +228,8 @@ class Engine:
         queue = sorted((self.state.pending[u] for s in woken for u in self._waiting[s]), key=_priority)
         stuck: set[Shape] = set()
         for request in queue:
+            if self.full:
+                return
             shape = shape_of(request.request)
             if shape in stuck:
                 continue
@@ -247,14 +269,25 @@ class Engine:
 
     # --- the commit being built ------------------------------------------------------------------------------------
 
+    @property
+    def full(self) -> bool:
+        """Whether the records so far are enough for one commit."""
+        return self.size >= COMMIT_BYTES or len(self.records) >= COMMIT_RECORDS
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether something could be placed without any further input."""
+        return bool(self._improved or self._fresh)
+
     def take(self) -> tuple[Record, ...]:
         """The records since the last take; they are folded already."""
-        records, self.records, self._accepted = tuple(self.records), [], 0
+        records, self.records, self.size, self._accepted = tuple(self.records), [], 0, 0
         return records
 
     def _write(self, record: Record) -> None:
         apply_record(self.state, record, self.state.sequence + 1)
         self.records.append(record)
+        self.size += len(encode(record))
 
     # --- the queue -------------------------------------------------------------------------------------------------
 

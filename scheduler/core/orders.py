@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import count
 
-from scheduler.core.mix import Mix, change
+from scheduler.core.mix import Mix, change, losses_of_one
 from scheduler.core.request import Shape
 from scheduler.core.view import CardView, NodeView
 
@@ -30,21 +31,13 @@ def in_position(_shape: Shape, view: NodeView, _mix: Mix) -> Iterable[CardView]:
 
 
 def least_fragment(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]:
-    """The card after which the node keeps most usable share, then `tightest`; several cards: `tightest`.
-
-    Cards of equal free share and model are worth the same, so one of each is tried: the fullest in memory.
-    """
-    candidates = view.tight[bisect_left(view.frees, shape.share_milli) :]
-    if shape.cards > 1 or len(candidates) < 2 or candidates[0].free_milli == candidates[-1].free_milli:  # noqa: PLR2004
+    """The card after which the node keeps most usable share, then `tightest`; several cards: `tightest`."""
+    first = bisect_left(view.frees, shape.share_milli)
+    candidates = view.tight[first:]
+    if shape.cards > 1 or not mix.total or len(candidates) < 2:  # noqa: PLR2004 - nothing to order
         return candidates
     level, share = mix.level(view.cpu_milli - shape.cpu_milli), shape.share_milli
-    tried: dict[tuple[int, str], int] = {}
-    losses: list[tuple[int, int]] = []
-    for place, card in enumerate(candidates):
-        key = (card.free_milli, card.model)
-        loss = tried.get(key)
-        if loss is None:
-            loss = tried[key] = -change(mix, view, level, (card,), share)
-        losses.append((loss, place))
-    losses.sort()
-    return [candidates[place] for _, place in losses]
+    losses = losses_of_one(mix, view, level, share, first)
+    if losses is None:
+        losses = [-change(mix, view, level, (card,), share) for card in candidates]
+    return [candidates[place] for _, place in sorted(zip(losses, count(), strict=False))]

@@ -130,6 +130,6 @@ def evaluate(policy: Policy, shape: Shape, view: NodeView, mix: Mix) -> int | No
     if chosen is None:
         return None
     total = 0
-    for weighted in weights(policy, shape):
+    for weighted in policy.scores if shape.locality.affinity is None else weights(policy, shape):
         total += weighted.weight * weighted.rule(shape, view, chosen, mix)
     return total

@@ -35,27 +35,28 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     policy: str | None = None
     """By name; None = the default of the service."""
 
-    @property
-    def tagged(self) -> bool:
-        """Whether any tag narrows the cards it may share."""
-        return self.locality is not NOT_TAGGED and self.locality != NOT_TAGGED
+    special: bool = False
+    """Models or tags narrow the cards that it may take; else numbers alone decide."""
 
 
 def shape_of(request: PodRequest) -> Shape:
     """The shape of a request. A request without cards has share 0, so that its unused fields do not split shapes."""
     gpu, pod = request.gpu, request.pod
     cards = gpu.cards
+    locality = request.locality if cards else NOT_TAGGED
+    models = tuple(sorted(set(gpu.models))) if cards and gpu.models else ()
     return Shape(
         cards=cards,
         share_milli=gpu.share_milli if cards else 0,
         memory_mib=gpu.memory_mib if cards else None,
-        models=tuple(sorted(set(gpu.models))) if cards and gpu.models else (),
+        models=models,
         cpu_milli=pod.cpu_milli,
         host_memory_mib=pod.memory_mib,
         node_selector=tuple(sorted(request.node_selector.items())) if request.node_selector else (),
         tolerations=request.tolerations,
-        locality=request.locality if cards else NOT_TAGGED,
+        locality=locality,
         policy=request.policy,
+        special=bool(models) or locality != NOT_TAGGED,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bus.ledger.state import CardState, NodeState
+from bus.ledger.state import NodeState
 from contracts.inventory import Card, NodeFacts
 from contracts.units import WHOLE_CARD
 from scheduler.core.locality import EMPTY, UNTAGGED, Requests, Tags, any_tagged, tags_of
@@ -30,10 +30,18 @@ class CardView(msgspec.Struct, frozen=True, order=True):
     capacity_mib: int
     special: bool
     """Its memory is unknown, or it is an instance of a split card: more than numbers decide."""
-    uuid: str
-    model: str
     tags: Tags
     card: Card
+
+    @property
+    def uuid(self) -> str:
+        """The name of the card."""
+        return self.card.uuid
+
+    @property
+    def model(self) -> str:
+        """As the driver names it."""
+        return self.card.model
 
     @property
     def known(self) -> bool:
@@ -77,11 +85,6 @@ class NodeView(msgspec.Struct):
     """What scores have computed from this view."""
 
 
-def sold(card: CardState) -> bool:
-    """Whether anything of the card may be sold at all."""
-    return card.usable and not card.card.mig_enabled
-
-
 def admits(node: NodeState) -> bool:
     """Kubernetes knows it, it is ready, open for pods, and its monitor is heard."""
     facts = node.facts
@@ -97,6 +100,7 @@ def view_of(node: NodeState, requests: Requests) -> NodeView:
     cards = _cards(node, requests if tagged else None)
     tight = sorted(cards)
     frees = [card.free_milli for card in tight]
+    models = {card.card.model for card in cards}
     return NodeView(
         name=node.name,
         tie=node.tie,
@@ -112,7 +116,7 @@ def view_of(node: NodeState, requests: Requests) -> NodeView:
         wholes=frees.count(WHOLE_CARD),
         left_milli=sum(frees),
         plain=not tagged and not any(card.special for card in cards),
-        uniform=len({card.model for card in cards}) < 2,  # noqa: PLR2004 - one model, or no card
+        uniform=len(models) < 2,  # noqa: PLR2004 - one model, or no card
     )
 
 
@@ -120,19 +124,18 @@ def _cards(node: NodeState, requests: Requests | None) -> list[CardView]:
     """Cards that may be sold; `requests` when some resident of the node carries a tag."""
     found = []
     for position, state in enumerate(node.cards.values()):
-        if not sold(state):
+        card = state.card
+        if not state.usable or card.mig_enabled:
             continue
-        card, residents = state.card, state.residents
+        residents, capacity = state.residents, state.capacity_mib
         untagged = UNTAGGED if residents else EMPTY
         found.append(
             CardView(
                 WHOLE_CARD - state.used_milli,
-                state.capacity_mib - state.used_mib,
+                capacity - state.used_mib,
                 position,
-                state.capacity_mib,
+                capacity,
                 card.memory_total_mib is None or card.isolation == "mig",
-                card.uuid,
-                card.model,
                 untagged if requests is None else tags_of(residents, requests),
                 card,
             )

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from bus.client import NatsBus, connect
-from bus.protocol import Bus, BusError, BusUnavailable, Received
+from bus.protocol import Bus, BusError, BusUnavailable, Outgoing, Received
 from tests.contract.bus_worlds import HEAD, LEDGER_STREAM, collect
 from tests.servers.natsd import NatsCluster, NatsServer
 from tests.servers.process import wait_until
@@ -260,6 +260,16 @@ async def test_a_dead_read_loop_is_replaced(bus: NatsBus) -> None:
     assert bus.counts["connection-lost"] == 1
 
 
+async def test_reading_in_bulk_needs_one_consumer(bus: NatsBus) -> None:
+    """Pulls that end because they were served, by number or by bytes, are no reason to begin again."""
+    await bus.store_many([Outgoing(subject=HEAD, data=b"x" * 100) for _ in range(2500)])
+    await bus.store_many([Outgoing(subject=HEAD, data=b"x" * 900_000) for _ in range(30)])
+    found = await collect(bus, LEDGER_STREAM)
+
+    assert [m.sequence for m in found] == list(range(1, 2531))
+    assert bus.counts["read-again"] == 0
+
+
 async def test_a_consumer_deleted_under_a_reader(bus: NatsBus) -> None:
     """The server's consumer is a throw-away: the reader makes another and goes on without a gap."""
     async with Follower(bus) as follower:
@@ -273,6 +283,7 @@ async def test_a_consumer_deleted_under_a_reader(bus: NatsBus) -> None:
         await until(lambda: len(follower.seen) >= 30, 10)
 
     assert list(range(1, 31)) == follower.sequences
+    assert bus.counts["read-again"] == 3
 
 
 async def test_waiting_for_a_server_costs_little(bus: NatsBus, nats_server: NatsServer) -> None:

@@ -67,6 +67,7 @@ async def test_a_torn_checkpoint_is_passed_over_and_does_not_hide_the_one_before
         assert await write_checkpoint(dying, copy(ledger.state)) is None
     assert len(await stored_checkpoints(bus)) == before + kept
     assert await opened_at(bus) == (digest(ledger.state), [1])
+    assert await _newest(bus) == 1
     await write(ledger, "a", 2)
     assert await write_checkpoint(bus, copy(ledger.state))
     assert await opened_at(bus) == (digest(ledger.state), [3, 1])
@@ -85,6 +86,26 @@ async def test_of_two_writers_of_checkpoints_one_gives_up(world: World) -> None:
     ends, found = await opened_at(two)
     assert ends == digest(ledger.state)
     assert found[0] == ledger.state.sequence
+
+
+@pytest.mark.usefixtures("small_chunks")
+async def test_a_writer_that_another_one_overtook_gives_up_and_does_not_hide_it(bus: Bus) -> None:
+    """Claim: between two chunks of one writer another one writes a whole checkpoint: that one is found."""
+    ledger = await begun(bus)
+    await write(ledger, "a", 1)
+    slow, calls = LossyBus(bus, []), 0
+    store = slow.store
+
+    async def overtaken(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            assert await write_checkpoint(bus, copy(ledger.state))
+        return await store(*args, **options)
+
+    slow.store = overtaken  # type: ignore[method-assign]  # the other one writes between two chunks
+    assert await write_checkpoint(slow, copy(ledger.state)) is None
+    assert await opened_at(bus) == (digest(ledger.state), [2])
 
 
 def spoilt(ledger: Ledger, **changes: Any) -> list[tuple[bytes, dict[str, str]]]:
@@ -127,8 +148,9 @@ async def test_a_checkpoint_that_is_not_what_its_head_says_is_passed_over(
 async def test_rubbish_in_the_checkpoint_stream_changes_nothing(bus: Bus, data: bytes) -> None:
     """Claim: it is a projection: whatever stands there, the log is folded."""
     ledger = await begun(bus)
-    places: list[dict[str, str]] = [{}, {shelf.PLACE: "1/1"}, {shelf.PLACE: "1/2"}, {shelf.PLACE: "x"}]
-    for headers in [{**place, shelf.HEAD: head} for place in places for head in ("", "x", "1", "9")]:
+    await bus.store(CHECKPOINTS.subject(pool="other"), data)
+    places: list[dict[str, str]] = [{shelf.PLACE: "1/2"}, {}, {shelf.PLACE: "1/1"}, {shelf.PLACE: "x"}]
+    for headers in [{**place, shelf.HEAD: head} for place in places for head in ("1", "", "x", "9")]:
         await bus.store(SHELF, data, headers=headers)
         assert await opened_at(bus) == (digest(ledger.state), [])
 
@@ -138,6 +160,7 @@ async def test_a_checkpoint_of_a_lost_log_is_not_taken_for_the_new_one(world: Wo
     bus = await world.client("one")
     await bus.ensure_streams()
     ledger = await begun(bus)
+    await write_checkpoint(bus, copy(ledger.state))
     await write(ledger, "old", 1)
     await write_checkpoint(bus, copy(ledger.state))
     await world.recreate(LEDGER.stream)
@@ -172,6 +195,19 @@ async def test_a_log_that_does_not_reach_back_to_a_checkpoint_refuses_to_start(w
         await open_ledger(bus)
     await world.recreate(CHECKPOINTS.stream)
     with pytest.raises(RefusesToStart, match="there is no sound checkpoint"):
+        await open_ledger(bus)
+
+
+async def test_a_commit_that_follows_a_checkpoint_by_number_only_does_not_fit(world: World) -> None:
+    """Claim: another epoch in the place of the next commit is another log, not a break in this one."""
+    bus = await world.client("one")
+    await bus.ensure_streams()
+    ledger = await begun(bus)
+    await write_checkpoint(bus, copy(ledger.state))
+    await world.recreate(LEDGER.stream)
+    await bus.store("gpubus.v1.ledger.other", b"")
+    await store_raw(bus, ledger, 2, "e9")
+    with pytest.raises(RefusesToStart, match="begins at 2"):
         await open_ledger(bus)
 
 
@@ -249,6 +285,9 @@ async def test_the_checkpointer_writes_the_first_one_at_once_and_the_next_when_e
         for index in range(60):
             await write(ledger, "a", 10 * index, 10 * index + 1, 10 * index + 2)
         await _until(bus, 10)
+        before = len(await stored_checkpoints(bus))
+        await asyncio.sleep(0.2)
+        assert len(await stored_checkpoints(bus)) - before <= 2, "nothing came, so none (but one in flight) is written"
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -270,6 +309,13 @@ async def test_a_checkpointer_that_starts_again_knows_what_there_is(bus: Bus) ->
     assert await again._find_last() == pytest.approx(77)
     assert not again._due(77.0)
     assert again._due(checkpoint.LATEST_S)
+    for opened in (ledger, Ledger(bus, copy(ledger.state))):
+        for every_records in (1, 2):
+            eager = Checkpointer(bus, opened, every_records=every_records)
+            await eager._find_last()
+            assert eager._due(77.0) == (every_records == 1), "one commit came since, whoever wrote it"
+    ledger.state.epoch = "e2"
+    assert await again._find_last() == checkpoint.LATEST_S
 
 
 async def _newest(bus: Bus) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 
 from bus.client import connect
 from tests.servers.natsd import NatsServer
+from tests.servers.process import wait_until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
@@ -132,7 +134,7 @@ IMAGE = ("--image", "registry.example/work:1")
 
 
 def test_a_pod_runs_and_every_question_about_it_is_answered(front: Front, local: Local) -> None:
-    """Submit and wait, get, explain, trace, watch, withdraw, audit: the commands that `gpubus local` prints, and more."""
+    """Submit and wait, get, explain, trace, watch, withdraw, audit: what `gpubus local` says to try, and more."""
     submitted = front("submit", "--name", "hello", *IMAGE, "--gpu-share", "0.5", "--gpu-memory", "8Gi", "--wait")
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     assert re.findall(r" default/hello +(\w+)", submitted.stdout) == ["placed", "bound", "running"]
@@ -212,11 +214,12 @@ async def test_what_cannot_be_understood_is_a_dead_letter(front: Front, local: L
     url = next(line.split()[1] for line in local.lines if line.startswith("nats-server"))
     async with connect(url, name="a stranger") as bus:
         await bus.store("gpubus.v1.requests.team-a", b"\xff not JSON")
-    until = time.monotonic() + 20
-    while "not JSON" not in (shown := front("dead-letters").stdout) and time.monotonic() < until:
-        time.sleep(0.1)
 
-    assert re.search(r"GPUBUS_REQUESTS +\d+ +gpubus\.v1\.requests\.team-a +not JSON", shown), shown
+    async def told() -> bool:
+        shown = await asyncio.to_thread(front, "dead-letters")
+        return bool(re.search(r"GPUBUS_REQUESTS +\d+ +gpubus\.v1\.requests\.team-a +not JSON", shown.stdout))
+
+    await wait_until(told, what="a dead letter with its origin and reason")
 
 
 def test_settings_say_where_they_come_from(front: Front, local: Local) -> None:

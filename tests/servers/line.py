@@ -6,6 +6,7 @@
         await line.schedulers[0].kill()
 
 What the processes write goes to files in one folder; an error of the line carries the end of the log of whoever died.
+`reconciler=False` leaves Kubernetes to the test; `scheduler_module` runs another program in the scheduler's place.
 Strangers are played by `stranger`, a plain nats-py client that knows nothing of ours.
 """
 
@@ -27,9 +28,11 @@ import nats
 from nats.aio.client import Client
 
 from tests.servers.control_plane import ControlPlane
+from tests.servers.http import Answer, call
+from tests.servers.ports import Port, reserve_port
 from tests.servers.process import ServerProcess
 
-__all__ = ["Line", "stranger"]
+__all__ = ["Line", "Stranger", "exit_code", "log_lines", "stranger"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -45,6 +48,8 @@ class Line:
         kube_url: str = "",
         jaeger: str = "",
         schedulers: int = 1,
+        reconciler: bool = True,
+        scheduler_module: str = "scheduler",
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="gpubus-line-")
@@ -62,15 +67,21 @@ class Line:
             self._env["GPUBUS_RECONCILER__KUBE__KUBECONFIG"] = str(plane.kubeconfig)
         if kube_url:
             self._env["GPUBUS_RECONCILER__KUBE__URL"] = kube_url
-        self.schedulers = [self._service("scheduler", f"scheduler-{i}") for i in range(schedulers)]
+        self._ports: dict[str, Port] = {}
+        self.schedulers = [self._service(scheduler_module, f"scheduler-{i}") for i in range(schedulers)]
         self.reconciler = self._service("reconciler", "reconciler")
+        self._with_reconciler = reconciler
         self.monitors: dict[str, ServerProcess] = {}
 
     def _service(self, module: str, name: str, **env: str) -> ServerProcess:
         command = [sys.executable, "-m", module]
-        return ServerProcess(
-            name, command, self.folder / f"{name}.log", env={**self._env, **env, "PYTHONPATH": str(REPOSITORY)}
-        )
+        self._ports[name] = reserve_port()
+        ours = {"GPUBUS_HEALTH__PORT": str(self._ports[name].number), "PYTHONPATH": str(REPOSITORY)}
+        return ServerProcess(name, command, self.folder / f"{name}.log", env={**self._env, **env, **ours})
+
+    async def readyz(self, process: ServerProcess) -> Answer:
+        """What a service says of itself; status 0 while it does not answer."""
+        return await call("GET", f"http://127.0.0.1:{self._ports[process.name].number}/readyz", timeout_s=1.0)
 
     async def monitor(self, node: str, *, cards: int = 8, memory_mib: int = 81_920) -> None:
         """Start the monitor of a node with simulated cards."""
@@ -91,7 +102,7 @@ class Line:
         return [*self.monitors.values(), self.reconciler, *self.schedulers]
 
     async def __aenter__(self) -> Self:
-        for process in (*self.schedulers, self.reconciler):
+        for process in (*self.schedulers, *([self.reconciler] if self._with_reconciler else [])):
             process.launch()
         return self
 
@@ -102,7 +113,26 @@ class Line:
             for process in self.processes:
                 error.add_note(f"--- {process.name} ---\n{process.log_tail(12)}")
         await asyncio.gather(*(process.stop(grace_s=6.0) for process in self.processes))
+        for port in self._ports.values():
+            port.release()
         self._temporary.cleanup()
+
+
+def exit_code(process: ServerProcess) -> int | None:
+    """How it ended; None while it runs or has never run."""
+    return process._child.returncode if process._child is not None and not process.running else None
+
+
+def log_lines(process: ServerProcess) -> list[dict[str, Any]]:
+    """What it has logged in all its lives, as JSON; a line that is none is `{"message": line}`."""
+    found: list[dict[str, Any]] = []
+    text = process.log.read_text(encoding="utf-8", errors="replace") if process.log.exists() else ""
+    for line in text.splitlines():
+        try:
+            found.append(dict(json.loads(line)))
+        except (ValueError, TypeError):
+            found.append({"message": line})
+    return found
 
 
 @contextlib.asynccontextmanager

@@ -15,6 +15,10 @@ import random
 import socket
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Port", "reserve_port"]
 
@@ -38,19 +42,25 @@ class Port:
         return f"Port({self.number}{'' if self._lock is not None else ', released'})"
 
 
-def reserve_port() -> Port:
-    """A port that is free now and stays ours until it is released."""
+def reserve_port(numbers: Iterable[int] | None = None) -> Port:
+    """A port that is free now and stays ours until it is released: the first that can be had of these numbers.
+
+    Without numbers: of a random draw from those that nothing else uses by itself.
+    """
     folder = Path(tempfile.gettempdir()) / f"gpubus-test-ports.{os.getuid()}"
     folder.mkdir(exist_ok=True)
-    highest = max(_ephemeral_low(), _LOWEST + 5_000)
-    for _ in range(_ATTEMPTS):
-        number = random.randrange(_LOWEST, highest)
+    for number in numbers or _draw():
         if (lock := _try_lock(folder / str(number))) is None:
             continue
         if _is_free(number):
             return Port(number, lock)
         os.close(lock)
-    raise RuntimeError(f"no free port found between {_LOWEST} and {highest} in {_ATTEMPTS} draws")
+    raise RuntimeError("none of the ports is free")
+
+
+def _draw() -> list[int]:
+    highest = max(_ephemeral_low(), _LOWEST + 5_000)
+    return random.sample(range(_LOWEST, highest), _ATTEMPTS)
 
 
 def _ephemeral_low() -> int:

@@ -26,7 +26,7 @@ class NodeLifecycle:
 
     def __init__(self, view: View, alive: Callable[[str], bool], *, grace_s: float, orphan_s: float) -> None:
         self._view, self._alive, self._grace_s, self._orphan_s = view, alive, grace_s, orphan_s
-        self._evicting: set[str] = set()
+        self._deadlines: dict[str, float] = {}
 
     def silent(self, node: str, now: float) -> None:
         """A kubelet has stopped reporting."""
@@ -52,16 +52,21 @@ class NodeLifecycle:
             return
         taints = machine.executing_taints(node)
         if not taints:
-            self._evicting.discard(uid_of(pod))
+            self._deadlines.pop(uid_of(pod), None)
             return
         limit_s = machine.tolerated_s(pod, taints)
-        if limit_s is not None and uid_of(pod) not in self._evicting and not _leaving(pod):
-            self._evicting.add(uid_of(pod))
-            self._view.plan(now + limit_s, self._evict, pod)
+        if limit_s is not None and not _leaving(pod):
+            self._evict_by(now + limit_s, pod)
 
     def forget(self, pod: dict[str, Any]) -> None:
         """A pod object is gone."""
-        self._evicting.discard(uid_of(pod))
+        self._deadlines.pop(uid_of(pod), None)
+
+    def _evict_by(self, deadline: float, pod: dict[str, Any]) -> None:
+        """Plan the eviction; another taint may bring it nearer, looking again does not put it off."""
+        if deadline < self._deadlines.get(uid_of(pod), float("inf")):
+            self._deadlines[uid_of(pod)] = deadline
+            self._view.plan(deadline, self._evict, pod)
 
     def _lose(self, step: Step, now: float) -> None:
         """The grace time is over; a kubelet that came back meanwhile has cancelled this."""
@@ -71,12 +76,11 @@ class NodeLifecycle:
         for pod in self._view.pods_on(step.node):
             self._view.report(pod, lambda p: pod_life.not_ready(p, now))
 
-    def _evict(self, step: Step, _now: float) -> None:
+    def _evict(self, step: Step, now: float) -> None:
         """The pod has had its tolerated time; a taint that is gone again has cancelled this."""
         pod = self._view.pod(step)
-        if step.uid in self._evicting and pod is not None:
+        if pod is not None and self._deadlines.get(step.uid, float("inf")) <= now:
             self._view.delete(pod)
-        self._evicting.discard(step.uid)
 
     def _orphan(self, pod: dict[str, Any], now: float) -> None:
         self._view.plan(now + self._orphan_s, self._collect, pod)

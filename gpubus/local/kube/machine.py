@@ -16,6 +16,20 @@ __all__ = ["Machine", "cordoned", "executing_taints", "lost", "node_object", "re
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
+# Clients with generated models insist on every field.
+_NODE_INFO = {
+    "machineID": "",
+    "systemUUID": "",
+    "bootID": "",
+    "kernelVersion": "simulated",
+    "osImage": "simulated",
+    "containerRuntimeVersion": "simulated://1",
+    "kubeletVersion": "v1.37.2",
+    "kubeProxyVersion": "",
+    "operatingSystem": "linux",
+    "architecture": "amd64",
+}
+
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """What a simulated node has. `extended` are extended resources, e.g. {"nvidia.com/gpu": 8}."""
@@ -45,7 +59,7 @@ def node_object(machine: Machine, now: float) -> dict[str, Any]:
             "capacity": size,
             "allocatable": dict(size),
             "addresses": [{"type": "Hostname", "address": machine.name}],
-            "nodeInfo": {"kubeletVersion": "v1.37.2", "operatingSystem": "linux", "architecture": "amd64"},
+            "nodeInfo": _NODE_INFO,
         },
     }
     return ready(node, now)

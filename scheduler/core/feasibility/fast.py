@@ -30,19 +30,6 @@ def fits(shape: Shape, view: NodeView, order: Order, mix: Mix) -> Choice | None:
 
     A shape with an affinity tag tries the cards of its group before empty ones, whatever the order says.
     """
-    if not admitted(shape, view):
-        return None
-    if not shape.cards:
-        return ()
-    candidates = order(shape, view, mix)
-    wanted = shape.locality.affinity
-    if wanted is not None:
-        candidates = sorted(candidates, key=lambda card: wanted not in card.tags.affinity)
-    return take(shape, view, candidates)
-
-
-def admitted(shape: Shape, view: NodeView) -> bool:
-    """Everything but the cards: what the node as a whole must have."""
     if (
         not view.admits
         or shape.cpu_milli > view.cpu_milli
@@ -50,17 +37,28 @@ def admitted(shape: Shape, view: NodeView) -> bool:
         or view.pods < 1
         or len(view.cards) < shape.cards
     ):
-        return False
-    facts = view.facts
-    if facts is None or (view.tainted and not tolerated(shape, facts)):
-        return False
-    return not shape.node_selector or selected(shape, facts)
-
-
-def take(shape: Shape, view: NodeView, candidates: Iterable[CardView]) -> Choice | None:
-    """The first cards of `candidates` that are open to the shape; None when there are too few."""
-    if view.plain and not shape.models and not shape.tagged:
+        return None
+    if (view.tainted or shape.node_selector) and not _welcome(shape, view):
+        return None
+    if not shape.cards:
+        return ()
+    candidates = order(shape, view, mix)
+    if view.plain and not shape.special:
         return _take_plain(shape, candidates)
+    return _take(shape, candidates)
+
+
+def _welcome(shape: Shape, view: NodeView) -> bool:
+    """Taints and labels."""
+    facts = view.facts
+    return facts is not None and tolerated(shape, facts) and selected(shape, facts)
+
+
+def _take(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
+    """The first cards of `candidates` that are open to the shape; None when there are too few."""
+    wanted = shape.locality.affinity
+    if wanted is not None:
+        candidates = sorted(candidates, key=lambda card: wanted not in card.tags.affinity)
     chosen: list[CardView] = []
     for card in candidates:
         if open_card(shape, card):

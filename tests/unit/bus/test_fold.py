@@ -239,6 +239,13 @@ def test_a_cordon_survives_a_new_inventory_with_its_reason() -> None:
     assert (card.usable, card.reason) == (False, "fan")
 
 
+def test_who_asks_for_no_cpu_fits_where_others_have_taken_more_than_there_is() -> None:
+    """Claim: as the kubelet does: an overbooked resource refuses those who want some of it, and only those."""
+    c = cluster(node("n1").gpus(1).cpu(1000, foreign=2000).memory(10, foreign=20))
+    c.hold(request("a").cpu(0).memory(0), "n1", 0)
+    validate(c.state)
+
+
 # --- what is bounded -----------------------------------------------------------------------------------------------
 
 

@@ -221,6 +221,17 @@ def test_a_resize_up_to_the_brim_is_fine(share: int, memory: int) -> None:
     validate(c.state)
 
 
+def test_a_placement_that_takes_all_that_is_left_is_fine() -> None:
+    """Claim: every bound itself is allowed: CPU, host memory, pod slots, share and memory of the card."""
+    c = cluster(node("n1").gpus(1).cpu(1000, foreign=400).memory(2000, foreign=500).pods(2))
+    c.hold(request("a").share(1).gpu_memory(1).cpu(1).memory(1), "n1", 0)
+    c.hold(request("b").share(999).gpu_memory(FULL - 1).cpu(599).memory(1499), "n1", 0)
+    n1 = c.state.nodes["n1"]
+    assert (n1.free_cpu_milli, n1.free_memory_mib, n1.free_pods) == (0, 0, 0)
+    assert (n1.cards[A].free_milli, n1.cards[A].free_mib) == (0, 0)
+    validate(c.state)
+
+
 def test_a_tenant_of_an_overcommitted_card_may_still_give_back() -> None:
     """Claim: shrinking is possible whatever the card has become, and growing in what is not short too."""
     c = cluster(node("n1").gpus(1, memory_mib=80_000))

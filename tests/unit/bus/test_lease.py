@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bus.lease import Claim, Lease, Seen, decide, look, read_claim
 from bus.memory import Fault, InMemoryBus, MemoryServer
 
-pytestmark = pytest.mark.looptime
+pytestmark = pytest.mark.looptime(noop_cycles=0)  # nothing outside of the loop to wait for: ten times faster
 
 DURATION_S = 1.2
 

@@ -269,8 +269,6 @@ BAD: list[tuple[type[Message], str, list[str]]] = [
     (Commit, "number", BELOW_ONE),
     (Commit, "records", ["{}", "1", '[{"type": "epoch"}]', "[1]"]),
 ]
-CASES = [(kind, field, value) for kind, field, values in BAD for value in values]
-CASE_IDS = [f"{kind.__name__}.{field}={text[:24]!r}-{n}" for n, (kind, field, text) in enumerate(CASES)]
 
 
 def replaced(kind: type[Message], field: str, text: str) -> bytes:
@@ -285,13 +283,21 @@ def replaced(kind: type[Message], field: str, text: str) -> bytes:
     return json.dumps(plain).replace('"@@"', text).encode()
 
 
-@pytest.mark.parametrize(("kind", "field", "text"), CASES, ids=CASE_IDS)
-def test_illegal_values_are_refused_with_the_field(kind, field, text):
-    """A value that exists is legal: whatever is out of bounds, of another type or not exact is refused by name."""
-    with pytest.raises(msgspec.ValidationError) as caught:
-        decode(replaced(kind, field, text), kind)
+def refusal(data: bytes, kind: type[Message]) -> str:
+    """What decoding says against it; empty when it is accepted."""
+    try:
+        decode(data, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
-    assert f"`$.{field}" in str(caught.value)
+
+@pytest.mark.parametrize(("kind", "field", "texts"), BAD, ids=[f"{kind.__name__}.{field}" for kind, field, _ in BAD])
+def test_illegal_values_are_refused_with_the_field(kind, field, texts):
+    """A value that exists is legal: whatever is out of bounds, of another type or not exact is refused by name."""
+    said = {text: refusal(replaced(kind, field, text), kind) for text in texts}
+
+    assert {text: words for text, words in said.items() if f"`$.{field}" not in words} == {}
 
 
 @pytest.mark.parametrize(

@@ -42,19 +42,37 @@ def test_what_is_parsed_is_what_would_be_built(text):
         assert found is None or channel.subject(**found) == text
 
 
-@pytest.mark.parametrize(
-    "token",
-    ["", ".", "a.b", "*", ">", "a*", "a b", " ", "a\n", "\n", "\r\n", "\0", "ä", "a/b", "$JS", "x" * 254, "{name}"],
+BAD_TOKENS = (
+    "",
+    ".",
+    "a.b",
+    "*",
+    ">",
+    "a*",
+    "a b",
+    " ",
+    "a\n",
+    "\n",
+    "\r\n",
+    "\0",
+    "ä",
+    "a/b",
+    "$JS",
+    "x" * 254,
+    "{name}",
 )
+
+
 @pytest.mark.parametrize("channel", [c for c in CHANNELS if parameters(c)], ids=lambda c: c.name)
-def test_illegal_tokens_are_refused(channel, token):
+def test_illegal_tokens_are_refused(channel):
     """Neither built nor recognised: no wildcard, no second level, no line break ever becomes part of a subject."""
     names = parameters(channel)
-    values = dict.fromkeys(names, "ok") | {names[-1]: token}
+    for token in BAD_TOKENS:
+        values = dict.fromkeys(names, "ok") | {names[-1]: token}
 
-    with pytest.raises(ValueError, match=f"{names[-1]}=.* is no subject token"):
-        channel.subject(**values)
-    assert channel.parse(channel.pattern.format(**values)) is None
+        with pytest.raises(ValueError, match=f"{names[-1]}=.* is no subject token"):
+            channel.subject(**values)
+        assert channel.parse(channel.pattern.format(**values)) is None
 
 
 def test_a_missing_parameter_is_an_error():

@@ -180,7 +180,7 @@ def test_the_report_ends_in_one_line_with_every_number() -> None:
     """Sound: `adds up`. Not sound: the findings, and how many."""
     snapshot = sound(refused=3, dead_letters=2)
     out = io.StringIO()
-    console = Console(file=out, width=160, color_system=None)
+    console = Console(file=out, width=400, color_system=None)
     for part in [*rendered(report(snapshot, (), 1)), *rendered(report(snapshot, (finding("a", "x", "why"),), 2))]:
         console.print(part)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]

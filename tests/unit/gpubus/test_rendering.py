@@ -321,9 +321,9 @@ def test_top_is_a_row_a_node_and_a_bar_a_card() -> None:
         placed 3   running 2   pending 1   ended 0   withdrawn 0   over-commits 0
         sold 1.5 of 3 cards (51 %)   3/s in, 3/s placed, 0/s ended
 
-        NODE  0      1       SOLD  USED  MODEL
-        n1    █████  ██▌    1.5/2  60 %  A100-40G
-        n2    ▏             0.0/1     ?  A100-40G
+        NODE 0     1      SOLD USED MODEL
+        n1   █████ ██▌   1.5/2 60 % A100-40G
+        n2   ▏           0.0/1    ? A100-40G
 
         waiting: team/big
     """)

@@ -61,6 +61,7 @@ def test_every_request_is_legal_and_named_once() -> None:
         *workload.gang(),
         *workload.tagged(),
         workload.impossible(),
+        workload.undecided(),
         workload.explained(),
     ]
     decoded = [msgspec.json.decode(encode(request), type=PodRequest) for request in everything]

@@ -155,6 +155,13 @@ def test_keys_in_our_domain_are_refused(kind: str, key: str) -> None:
         manifest(asked, 0)
 
 
+def test_a_simulated_run_time_may_be_asked_for() -> None:
+    """Real kubelets ignore it."""
+    asked = PodRequest(name="x", pod=PodTemplate(image="i", annotations={"gpubus.dev/simulated-run-s": "3"}))
+
+    assert manifest(asked, 0)["metadata"]["annotations"]["gpubus.dev/simulated-run-s"] == "3"
+
+
 def test_too_many_annotations_are_refused_before_the_pod_is_made() -> None:
     """The binding would be accepted and the pod unmanageable ever after."""
     notes = {f"example.com/n{i}": "x" * 1000 for i in range(32)}

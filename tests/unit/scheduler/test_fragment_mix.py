@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bus.ledger.fold import mix_key
 from scheduler.core.decide import Placed, decide
 from scheduler.core.feasibility import fits
-from scheduler.core.mix import Mix, change, classes_of, learning_point, usable
+from scheduler.core.mix import Mix, change, classes_of, learning_point, losses_of_one, usable
 from scheduler.core.orders import least_fragment
 from scheduler.core.policies import POLICIES
 from scheduler.core.ranking import Rankings
@@ -111,6 +111,10 @@ def test_the_fast_sums_are_the_published_definition(
     before = published(mix, view)
 
     assert view.left_milli * mix.total - usable(mix, view, mix.level(view.cpu_milli)) == before
+    first = sum(card.free_milli < shape.share_milli for card in view.tight)
+    after_cpu = mix.level(view.cpu_milli - shape.cpu_milli)
+    one_by_one = [-change(mix, view, after_cpu, (card,), shape.share_milli) for card in view.tight[first:]]
+    assert losses_of_one(mix, view, after_cpu, shape.share_milli, first) in (None, one_by_one)
     if chosen is None:
         return
     taken = {card.position for card in chosen}

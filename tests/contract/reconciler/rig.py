@@ -153,17 +153,17 @@ class Author:
         found = msgspec.json.decode(message.data, type=Outcome) if message else None
         return found if found and found.uid == request.uid else None
 
-    async def outcome(self, request: RequestState, phase: str, *, timeout_s: float = 15.0) -> Outcome:
-        """Wait until the last outcome is of that phase."""
+    async def outcome(self, request: RequestState, *phases: str, timeout_s: float = 15.0) -> Outcome:
+        """Wait until the last outcome is of one of these phases."""
         found: list[Outcome] = []
 
         async def reached() -> bool:
             last = await self.last_outcome(request)
             found[:] = [last] if last else []
-            return last is not None and last.phase == phase
+            return last is not None and last.phase in phases
 
         try:
-            await wait_until(reached, what=f"outcome {phase} of {request.key}", timeout_s=timeout_s)
+            await wait_until(reached, what=f"outcome {phases} of {request.key}", timeout_s=timeout_s)
         except AssertionError as error:
             raise AssertionError(f"{error}; the last one is {found}") from None
         return found[0]

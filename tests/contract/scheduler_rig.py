@@ -1,0 +1,127 @@
+"""A scheduler under test between a cluster that the test plays and the streams that the test reads.
+
+    async with FakeCluster(bus) as cluster:
+        await cluster.node("gpu-1", cards=2)
+        ...
+        cluster.silence("gpu-1")                       # its monitor says nothing more
+        await cluster.outcome(uid, "default", "train", "ended")
+
+`FakeCluster` stands where monitors and the reconciler stand: it says what it is told to say, and places nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+from typing import Any, Self
+
+from bus.protocol import Bus, BusError, Received
+from contracts.inventory import Card, Heartbeat, NodeFacts, NodeInventory
+from contracts.messages import encode
+from contracts.outcomes import AllocationsPage, Outcome
+from contracts.subjects import ALLOCATIONS, HEARTBEATS, INVENTORY, NODE_FACTS, OUTCOMES
+from contracts.units import CardUuid, NodeName, RequestUid, node_token, pod_name
+
+BEAT_S = 0.5
+
+
+def request(name: str, share_milli: int = 100, **more: Any) -> dict[str, Any]:
+    """A request as its documentation shows it; host resources so small that cards alone decide."""
+    pod = {"image": "busybox", "cpu_milli": 1, "memory_mib": 1}
+    return {"type": "pod.request.v1", "name": name, "pod": pod, "gpu": {"share_milli": share_milli}, **more}
+
+
+def told(text: str) -> None:
+    """A measurement, for whoever reads the output of a test that passed (`pytest -rP`, `-s`)."""
+    print(text)  # noqa: T201 - that is what it is for
+
+
+class FakeCluster:
+    """Nodes that beat, and a reconciler that has seen no pods."""
+
+    def __init__(self, bus: Bus, *, beat_s: float = BEAT_S) -> None:
+        self.bus = bus
+        self.beat_s = beat_s
+        self.speaking: set[str] = set()
+        self._lives: dict[str, int] = {}
+        self._cards: dict[str, int] = {}
+        self._sequence = 0
+        self._stack = contextlib.AsyncExitStack()
+        self._beating: asyncio.Task[None] | None = None
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    async def node(self, name: str, *, cards: int = 1, memory_mib: int = 80_000, pods: int = 10_000) -> None:
+        """A node that Kubernetes and its monitor have told of, with a first heartbeat."""
+        self._cards[name] = cards
+        self._lives[name] = self._lives.get(name, 0) + 1
+        found = tuple(
+            Card(uuid=CardUuid(f"GPU-{name}-{i}"), index=i, model="A100", memory_total_mib=memory_mib)
+            for i in range(cards)
+        )
+        facts = NodeFacts(
+            node=NodeName(name),
+            uid=f"uid-{name}",
+            allocatable_cpu_milli=64_000,
+            allocatable_memory_mib=512_000,
+            allocatable_pods=pods,
+        )
+        inventory = NodeInventory(node=NodeName(name), boot_id="b", incarnation="i", cards=found)
+        await self.bus.store(INVENTORY.subject(node=node_token(name)), encode(inventory))
+        await self.bus.store(NODE_FACTS.subject(node=node_token(name)), encode(facts))
+        await self.speak(name)
+
+    def silence(self, name: str) -> None:
+        """Its monitor says nothing more."""
+        self.speaking.discard(name)
+
+    async def speak(self, name: str) -> None:
+        """Its monitor says something now, and goes on."""
+        self.speaking.add(name)
+        await self._beat(name)
+
+    async def _beat(self, name: str) -> None:
+        self._sequence += 1
+        beat = Heartbeat(
+            node=NodeName(name),
+            boot_id="b",
+            incarnation=f"i{self._lives[name]}",
+            sequence=self._sequence,
+            uptime_ms=self._sequence,
+            cards=self._cards[name],
+        )
+        with contextlib.suppress(BusError):  # a server that was killed for the test
+            await self.bus.publish(HEARTBEATS.subject(node=node_token(name)), encode(beat))
+
+    async def _beats(self) -> None:
+        while True:
+            for name in sorted(self.speaking):
+                await self._beat(name)
+            await asyncio.sleep(self.beat_s)
+
+    # --- what a reconciler says --------------------------------------------------------------------------------------
+
+    async def outcome(self, uid: str, namespace: str, name: str, phase: Any, **more: Any) -> None:
+        """What became of a request's pod."""
+        seen = Outcome(
+            uid=RequestUid(uid), namespace=namespace, name=name, phase=phase, pod=pod_name(name, uid), **more
+        )
+        await self.bus.store(OUTCOMES.subject(namespace=namespace, name=name), encode(seen))
+
+    @staticmethod
+    async def _no_pods(_: Received) -> bytes:
+        return encode(AllocationsPage(items=()))
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.bus.respond(ALLOCATIONS.subject(), self._no_pods))
+        self._beating = asyncio.create_task(self._beats(), name="heartbeats")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await self._stack.aclose()
