@@ -23,7 +23,7 @@ import msgspec
 
 from bus.ledger.fold import apply
 from bus.ledger.follow import fold_to, last_commit, messages
-from bus.ledger.rules import ChainBroken, LedgerError, check_chain
+from bus.ledger.rules import ChainBroken, LedgerError, check_chain, check_gangs
 from bus.ledger.state import LedgerState
 from bus.protocol import Bus, BusUnavailable, SequenceConflict
 from bus.runtime.retry import GaveUp, retrying
@@ -124,12 +124,14 @@ class Ledger:
             LostHead: somebody else wrote, or the commit was made on another head; call `catch_up`, decide again.
             OutcomeUnknown: no answer until the deadline; call `catch_up`, decide again.
             ChainBroken: the commit does not follow the committed state; nothing was sent.
+            InvariantBroken: a part of a gang, or requests handed back; nothing was sent. Any other: it is stored and
+                must not be, because whoever decided it did not fold it first.
             StreamFull, PayloadTooLarge, NotPermitted: the server refused it; nothing is stored.
-            InvariantBroken: it is stored and must not be: whoever decided it did not fold it first.
         """
         if commit.predecessor != self.state.sequence:
             raise LostHead(commit)
         check_chain(self.state, commit, commit.predecessor + 1)
+        check_gangs(self.state, commit.records, commit.predecessor + 1)
         if self._busy:
             raise ChainBroken(f"commit {commit.number} while another one is in flight")
         self._busy = True

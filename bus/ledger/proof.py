@@ -99,6 +99,8 @@ class Prover:
 
     def take(self, message: Received) -> bool:
         """The next message of the log; False when something does not hold, and from then on."""
+        if not self.broken and message.malformed:
+            self.broken = f"the message at {message.sequence} is no commit: {message.malformed}"
         if self.broken:
             return False
         try:

@@ -10,11 +10,10 @@ Nothing is changed here.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
 from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
-from contracts.decisions import CardSlice, Commit, EpochStarted, Placement, Record, Reserved
+from contracts.decisions import Accepted, CardSlice, Commit, EpochStarted, Placement, Record, Reserved
 from contracts.inventory import NodeFacts
 from contracts.units import WHOLE_CARD, RequestUid
 
@@ -36,6 +35,7 @@ def check_chain(state: LedgerState, commit: Commit, sequence: int) -> None:
 
     Raises:
         ChainBroken: it does not; the text names both sides.
+        InvariantBroken: it would hand requests back that are handled already.
     """
     if commit.pool != state.pool:
         raise ChainBroken(f"commit at {sequence} is of pool {commit.pool!r}, the state of {state.pool!r}")
@@ -44,6 +44,10 @@ def check_chain(state: LedgerState, commit: Commit, sequence: int) -> None:
     if commit.number != state.number + 1:
         raise ChainBroken(f"commit at {sequence} has number {commit.number}, expected {state.number + 1}")
     _check_epoch(state, commit, sequence)
+    if commit.epoch == state.epoch and commit.requests_through < state.requests_through:
+        raise InvariantBroken(
+            f"requests_through goes back from {state.requests_through} to {commit.requests_through} at {sequence}"
+        )
 
 
 def _check_epoch(state: LedgerState, commit: Commit, sequence: int) -> None:
@@ -120,27 +124,36 @@ def check_growth(card: CardState, old: CardSlice, new: CardSlice, uid: RequestUi
 
 
 def check_gangs(state: LedgerState, records: Iterable[Record], at: int) -> None:
-    """A gang is all or nothing: who places one member places, or has placed, all of them. `records` are folded already.
+    """A gang is all or nothing: who places one member places, or has placed, all of them.
+
+    The same answer before the records are folded and after, so that an author can ask before it is too late.
 
     Raises:
-        InvariantBroken: a part of a gang was placed.
+        InvariantBroken: a part of a gang is placed.
     """
-    placed: Counter[tuple[str, str]] = Counter()
+    placed: dict[tuple[str, str], set[RequestUid]] = {}
     sizes: dict[tuple[str, str], int] = {}
+    fresh: dict[RequestUid, Accepted] = {}
     for record in records:
-        if isinstance(record, Reserved):
-            request = state.requests.get(record.uid)
-            gang = request.request.gang if request else None
-            if request and gang:
-                key = (request.accepted.namespace, gang.name)
-                placed[key] += 1
-                sizes[key] = max(gang.size, sizes.get(key, 0))
+        if isinstance(record, Accepted):
+            fresh[record.uid] = record
+        elif isinstance(record, Reserved):
+            accepted = fresh.get(record.uid) or _accepted(state, record.uid)
+            if accepted is not None and accepted.request.gang is not None:
+                key = (accepted.namespace, accepted.request.gang.name)
+                placed.setdefault(key, set()).add(record.uid)
+                sizes[key] = max(accepted.request.gang.size, sizes.get(key, 0))
     for key, size in sizes.items():
-        if placed[key] < size and (count := _ever_placed(state, *key)) < size:
+        if len(placed[key]) < size and (count := len(placed[key] | _ever_placed(state, *key))) < size:
             raise InvariantBroken(f"{count} of {size} members of gang {'/'.join(key)} are placed at {at}")
 
 
-def _ever_placed(state: LedgerState, namespace: str, gang: str) -> int:
+def _accepted(state: LedgerState, uid: RequestUid) -> Accepted | None:
+    request = state.get(uid)
+    return request.accepted if request is not None else None
+
+
+def _ever_placed(state: LedgerState, namespace: str, gang: str) -> set[RequestUid]:
     """Members that hold a placement or held one. A scan, needed only when a lost member is placed again."""
 
     def member(request: RequestState) -> bool:
@@ -148,4 +161,4 @@ def _ever_placed(state: LedgerState, namespace: str, gang: str) -> int:
         return ref is not None and ref.name == gang and request.accepted.namespace == namespace
 
     both = (*state.requests.values(), *state.recent.values())
-    return sum(1 for request in both if request.decided_at and member(request))
+    return {request.uid for request in both if request.decided_at and member(request)}

@@ -8,7 +8,6 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=${GPUBUS_TEST_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/gpubus-tests}
-bin=$root/bin
 etcd_version=3.7.3
 kubernetes_version=1.37.2
 jaeger_version=1.76.0
@@ -18,13 +17,14 @@ die() {
   exit 1
 }
 
+[ "$(uname -s)" = Linux ] || die "the hollow kubelet is Linux only, this is $(uname -s)"
 command -v go >/dev/null || die "Go is missing: install Go 1.26 or newer (https://go.dev/dl/) and put it on PATH"
 have=$(GOTOOLCHAIN=local go env GOVERSION)
 minor=$(sed -n 's/^go1\.\([0-9]*\).*/\1/p' <<<"$have")
 [ -n "$minor" ] && [ "$minor" -ge 26 ] || die "Go 1.26 or newer is needed, found $have"
 
 # One set of flags for everything, or Go's build cache shares nothing between the programs.
-export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS="-mod=readonly -buildvcs=false"
+export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS="${GOFLAGS:-} -mod=readonly -buildvcs=false"
 version=k8s.io/component-base/version
 kubernetes_ldflags="-s -w -X $version.gitVersion=v$kubernetes_version -X $version.gitMajor=1 -X $version.gitMinor=${kubernetes_version:2:2}"
 
@@ -53,7 +53,9 @@ build() {
   printf '%7s s  %-24s %s\n' "$(seconds_since "$started")" "$program" "$wanted"
 }
 
-mkdir -p "$bin"
+mkdir -p "$root/bin" || die "cannot make $root/bin"
+root=$(cd "$root" && pwd)
+bin=$root/bin
 exec 9>"$root/build.lock"
 flock 9 # two builds at once would only fight for the same cores
 

@@ -276,7 +276,7 @@ async def test_every_service_ends_within_five_seconds_of_sigterm_under_load(nats
         await load.decided_after(time.monotonic() + 1.0)
         ended = {process.name: await _end(process) for process in line.processes}
 
-    told("SIGTERM:", ", ".join(f"{name} {seconds:.2f} s" for name, (seconds, _) in ended.items()))
+    told("SIGTERM: " + ", ".join(f"{name} {seconds:.2f} s" for name, (seconds, _) in ended.items()))
     assert {name: code for name, (_, code) in ended.items()} == dict.fromkeys(ended, 0)
     assert max(seconds for seconds, _ in ended.values()) <= GONE_S
 

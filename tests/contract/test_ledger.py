@@ -10,12 +10,15 @@ from bus.ledger.append import Ledger, LostHead, OutcomeUnknown, commit_after
 from bus.ledger.follow import Unreadable, follow, open_ledger
 from bus.ledger.rules import ChainBroken, InvariantBroken
 from bus.ledger.snapshot import digest
-from bus.ledger.state import LedgerState
+from bus.ledger.state import LedgerState, RequestState
 from bus.protocol import Bus, BusUnavailable, StreamMismatch
-from contracts.decisions import EpochStarted, Released
+from contracts.decisions import Accepted, EpochStarted, Released
 from contracts.messages import encode
+from contracts.requests import GangRef, PodRequest, PodTemplate
 from contracts.subjects import LEDGER
 from contracts.units import RequestUid
+from tests.builders.history import piece, reserve
+from tests.builders.ledger import cluster, node
 from tests.contract.bus_worlds import World, collect
 from tests.contract.ledger_world import EPOCH, SUBJECT, LossyBus, Writer, begun, judge, note, write
 
@@ -74,6 +77,23 @@ async def test_a_commit_that_does_not_follow_is_a_defect_and_not_sent(bus: Bus) 
     with pytest.raises(ChainBroken):
         await ledger.append(commit_after(ledger.state, [], author="a", epoch="other"))
     assert len(await collect(bus, LEDGER.stream)) == 1
+
+
+async def test_a_part_of_a_gang_and_a_position_that_goes_back_are_not_sent(bus: Bus) -> None:
+    """Claim: what the fold would refuse for the commit as a whole is refused before it can poison the log."""
+    ledger = await begun(bus)
+    await ledger.append(commit_after(ledger.state, cluster(node("n1").gpus(1)).log, author="a", requests_through=5))
+    request = PodRequest(name="m0", pod=PodTemplate(image="i"), gang=GangRef(name="g", size=2))
+    member = Accepted(uid=RequestUid("u1"), namespace="ns", request=request)
+    placed = reserve(RequestState(uid=member.uid, accepted=member), "n1", piece("n1-gpu0", 1))
+    for commit in (
+        commit_after(ledger.state, [member, placed], author="a"),
+        commit_after(ledger.state, [], author="a", requests_through=4),
+    ):
+        with pytest.raises(InvariantBroken):
+            await ledger.append(commit)
+    assert len(await collect(bus, LEDGER.stream)) == 2
+    assert ledger.state.requests_through == 5
 
 
 async def test_two_commits_at_once_are_refused(bus: Bus) -> None:

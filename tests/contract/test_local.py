@@ -242,6 +242,24 @@ def test_ctrl_c_ends_everything_within_five_seconds(front: Front, tmp_path: Path
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_services_are_asked_to_stop_and_what_is_kept_is_used_again(tmp_path: Path) -> None:
+    """SIGTERM before SIGKILL: their logs end with STOPPED. The next start goes on with the same ledger."""
+    front, state = Front(tmp_path), tmp_path / "state"
+    running = Local(front, "--keep", str(state))
+    front("submit", "--name", "first", *IMAGE, "--wait")
+    ended = running.end(signal.SIGTERM)
+    last_lines = [(state / f"{name}.log").read_text().splitlines()[-1] for name in ("scheduler", "reconciler")]
+    again = Local(front, "--keep", str(state))
+    known = front("explain", "first").stdout
+    audited = front("audit")
+    again.kill()
+
+    assert ended[0] == 0
+    assert [json.loads(line)["exit"] for line in last_lines] == ["STOPPED", "STOPPED"]
+    assert "default/first" in known
+    assert (audited.returncode, "over-commits 0: adds up" in audited.stdout) == (0, True)
+
+
 def test_a_part_that_dies_ends_the_whole_with_the_end_of_its_log(tmp_path: Path) -> None:
     """Status 5, the name of the part, its log; the other parts are gone too."""
     running = Local(Front(tmp_path))

@@ -1,7 +1,7 @@
 """The reconciler between a ledger and an API server: once on fakes in this process, once on real servers.
 
-The test is the scheduler: it writes commits and reads outcomes. What a user sees of a pod is read from the API server by
-a client of the test's own.
+The test is the scheduler: it writes commits and reads outcomes. What a user sees of a pod is read from the API server
+by a client of the test's own.
 """
 
 from __future__ import annotations

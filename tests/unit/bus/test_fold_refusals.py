@@ -96,7 +96,7 @@ BROKEN: dict[str, tuple[Setup, str]] = {
     "adopts what is placed": (lambda c: [adopted(_held(c).uid)], "decided again"),
     "places what was withdrawn": (_withdrawn, "not a live request"),
     "places on a node that is not there": (lambda c: [reserve(c.accept(request("a")), "n9")], "not known"),
-    "places on a silent node": (lambda c: _stale(c, "silent"), "may not"),
+    "places on a silent node": (lambda c: _stale(c, "silent"), "may not: it is not fresh"),
     "places on a deleted node": (lambda c: _stale(c, "gone"), "it is gone"),
     "places on a node that Kubernetes has not reported": (_unheard, "has not been heard of"),
     "takes more CPU than is free": (
@@ -309,13 +309,32 @@ def test_a_part_of_a_gang_is_refused_and_the_whole_of_it_is_not() -> None:
     c = cluster(node("n1").gpus(1))
     records = [reserve(m, "n1", piece(A, 1)) for m in gang_of(c, 3, 3)]
     for part in (records[:1], records[:2]):
-        trial = copy(c.state)
+        before, after = c.state, copy(c.state)
         for record in part:
-            apply_record(trial, record, 9)
-        with pytest.raises(InvariantBroken, match=f"{len(part)} of 3 members of gang default/g are placed at 9"):
-            check_gangs(trial, part, 9)
+            apply_record(after, record, 9)
+        for state in (before, after):
+            with pytest.raises(InvariantBroken, match=f"{len(part)} of 3 members of gang default/g are placed at 9"):
+                check_gangs(state, part, 9)
+    check_gangs(c.state, records, 9)
     c.fold(*records)
     check_gangs(c.state, records, 9)
+
+
+def test_a_gang_that_comes_and_is_placed_in_one_commit_is_judged_before_it_is_folded() -> None:
+    """Claim: an author sees it before it is stored, also for members that nobody has heard of yet."""
+    c = cluster(node("n1").gpus(1))
+    accepted = [m.accepted for m in gang_of(copied(c), 2, 2)]
+    records = [reserve(RequestState(uid=a.uid, accepted=a), "n1", piece(A, 1)) for a in accepted]
+    check_gangs(c.state, [*accepted, *records], 9)
+    with pytest.raises(InvariantBroken, match="1 of 2 members"):
+        check_gangs(c.state, [*accepted, records[0]], 9)
+
+
+def copied(c: Cluster) -> Cluster:
+    """Another cluster in the same state."""
+    other = Cluster()
+    other.state = copy(c.state)
+    return other
 
 
 def test_a_lost_member_of_a_gang_is_placed_again_alone() -> None:

@@ -12,7 +12,7 @@ from bus.ledger import on_requests
 from bus.ledger.proof import Proof, Prover, conservation, prove
 from bus.ledger.snapshot import digest
 from bus.ledger.state import LedgerState, NodeState
-from bus.protocol import Received
+from bus.protocol import MALFORMED, Received
 from contracts.decisions import CardSlice, Commit, Released, Reserved, Resized, Withdrawn
 from contracts.units import RequestUid
 from tests.builders.history import Log, Step, accepted, as_message, inventory, piece, reserve, steps, tell
@@ -98,6 +98,13 @@ def test_bytes_that_are_no_commit_are_found() -> None:
     assert not prover.take(msgspec.structs.replace(messages[1], data=b"{}"))
     assert not prover.take(messages[1])
     assert "message at 2 is no commit" in prover.proof().broken
+
+
+def test_a_message_whose_frame_was_hostile_is_found() -> None:
+    """Claim: what the client could not parse as sent is not judged by its payload."""
+    messages = a_log().messages
+    messages[2] = msgspec.structs.replace(messages[2], headers={MALFORMED: "header"})
+    assert "message at 3 is no commit: header" in prove(messages).broken
 
 
 def test_a_fold_that_lets_too_much_through_is_caught_by_the_second_books(monkeypatch: pytest.MonkeyPatch) -> None:

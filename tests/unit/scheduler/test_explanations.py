@@ -119,14 +119,17 @@ def test_the_nearest_change_is_told_in_one_sentence(
     assert (nearest.missing, nearest.unit, nearest.card) == numbers
 
 
-def test_memory_that_follows_the_share_limits_the_share() -> None:
-    """300 thousandths free and 1,000 of 10,000 MiB: a share of 100 takes exactly 1,000."""
-    drawn = cluster(node("n1").gpus(1, memory_mib=10_000))
-    drawn.hold(request("holder").share(700).gpu_memory(9000), "n1", 0)
+@pytest.mark.parametrize(
+    ("capacity", "free", "share"), [(10_000, 1000, 100), (999, 1, 2), (46_067, 100, 2), (46_067, 138, 3), (400, 1, 4)]
+)
+def test_memory_that_follows_the_share_limits_the_share(capacity: int, free: int, share: int) -> None:
+    """The largest share whose memory, rounded down, is still free."""
+    drawn = cluster(node("n1").gpus(1, memory_mib=capacity))
+    drawn.hold(request("holder").share(700).gpu_memory(capacity - free), "n1", 0)
     change = nearest_change(shape_of(request("r").share(200).build()), drawn.state.nodes, drawn.state.requests)
 
     assert change is not None
-    assert change.shape.share_milli == 100
+    assert change.shape.share_milli == share
 
 
 def test_no_change_helps_where_there_is_no_card() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.feasibility import CARD_RULES, NODE_RULES, card_reasons, node_reasons
+from scheduler.core.feasibility import CARD_RULES, NODE_RULES, Choice, card_reasons, fits, node_reasons
 from scheduler.core.feasibility.taints import tolerated
+from scheduler.core.mix import NOTHING_KNOWN
+from scheduler.core.orders import tightest
 from scheduler.core.reasons import card_tags
 from scheduler.core.request import shape_of
+from scheduler.core.view import view_of
 from tests.builders.ledger import Cluster, Node, Request, cluster, node, request
 
 NODE_CASES = [
@@ -69,6 +72,13 @@ CARD_SILENT = [
 ]
 
 
+def fast(drawn: Node, asked: Request) -> Choice | None:
+    """What the fast path says of the same node."""
+    state = cluster(drawn).state
+    view = view_of(state.nodes["n1"], state.requests)
+    return fits(shape_of(asked.build()), view, tightest, NOTHING_KNOWN)
+
+
 def _id(case: tuple[object, ...]) -> str:
     return str(case[0])
 
@@ -77,8 +87,10 @@ def _id(case: tuple[object, ...]) -> str:
 def test_a_node_is_refused_with_code_and_numbers(case: tuple[str, Node, Request, str, int | None, int | None]) -> None:
     """The first reason against the node has the code and the numbers of the case, and names the node."""
     _, drawn, asked, code, needed, free = case
+    drawn.gpus(1)
     reasons = node_reasons(shape_of(asked.build()), cluster(drawn).state.nodes["n1"])
 
+    assert fast(drawn, asked) is None
     assert (code, needed, free, "n1") == (reasons[0].code, reasons[0].needed, reasons[0].free, reasons[0].node)
     assert "n1" in reasons[0].text
     assert needed is None or (str(needed) in reasons[0].text and str(free) in reasons[0].text)
@@ -89,6 +101,9 @@ def test_a_node_is_not_refused(case: tuple[str, Node, Request]) -> None:
     """At the bound, and where a rule does not apply, nothing is said."""
     _, drawn, asked = case
 
+    drawn.gpus(1)
+
+    assert fast(drawn, asked) is not None
     assert node_reasons(shape_of(asked.build()), cluster(drawn).state.nodes["n1"]) == []
 
 
@@ -109,6 +124,7 @@ def test_a_card_is_refused_with_code_and_numbers(case: tuple[str, Node, Request,
     tags = card_tags(state.nodes["n1"], state.requests)["n1-gpu0"]
     reason = card_reasons(shape_of(asked.build()), state.nodes["n1"], card, tags)[0]
 
+    assert fast(drawn, asked) is None
     assert (code, needed, free, "n1-gpu0") == (reason.code, reason.needed, reason.free, reason.card)
     assert "n1-gpu0" in reason.text
 
@@ -118,6 +134,7 @@ def test_a_card_is_not_refused(case: tuple[str, Node, Request]) -> None:
     """At the bound, and where a rule does not apply, nothing is said."""
     _, drawn, asked = case
 
+    assert fast(drawn, asked) is not None
     assert card_codes(cluster(drawn), asked) == [[]]
 
 

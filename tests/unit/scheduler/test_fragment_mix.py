@@ -145,11 +145,24 @@ def test_the_card_is_the_one_after_which_least_is_useless() -> None:
     assert chosen[0].uuid == "n1-gpu1"
 
 
+def test_whole_cards_are_kept_together_for_those_who_ask_for_two() -> None:
+    """300 goes to the card that is sold already, although as much stays usable to one-card classes on any."""
+    made = cluster(node("n1").gpus(3))
+    made.hold(request("h").share(100), "n1", 1)
+    mix = mix_of((request("r").cards(3).share(1000), 1), (request("r").cards(2).share(1000), 10), (request("s"), 1))
+    view = view_of(made.state.nodes["n1"], made.state.requests)
+    shape = shape_of(request("r").share(300).build())
+    losses = losses_of_one(mix, view, mix.level(view.cpu_milli), 300, 0)
+
+    assert losses == [-change(mix, view, mix.level(view.cpu_milli), (card,), 300) for card in view.tight]
+    assert next(card.uuid for card in least_fragment(shape, view, mix)) == "n1-gpu1"
+
+
 def test_scores_follow_the_mix_at_its_learning_points() -> None:
     """Until 64 requests were accepted nothing is known and the fixed order decides; then the mix does."""
     made = cluster(node(f"n{i}").gpus(2).cpu(1_000_000).pods(1000) for i in range(4))
     rankings = Rankings()
-    waiting = [made.accept(request(f"r{i}").share(500)) for i in range(63)]
+    waiting = [made.accept(request(f"r{i}").share(500 if i else 600)) for i in range(63)]
     early = decide(made.state, waiting[0], POLICIES["fgd"], rankings)
     made.accept(request("r63").share(500))
     late = decide(made.state, waiting[0], POLICIES["fgd"], rankings)
@@ -157,5 +170,6 @@ def test_scores_follow_the_mix_at_its_learning_points() -> None:
     assert isinstance(early, Placed)
     assert isinstance(late, Placed)
     assert early.rationale.chosen.score == 0
-    assert rankings.mix.total == 64
+    assert late.rationale.chosen.score == -10
+    assert rankings.mix.total == 63  # the one of 600 is among the rare 5 %
     assert decide(made.state, waiting[0], POLICIES["fgd"]) == late

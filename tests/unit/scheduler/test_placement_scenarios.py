@@ -189,6 +189,34 @@ def test_the_half_used_card_is_chosen_before_the_empty_one(policy: str) -> None:
     assert drawn.used("n1") == [0, 800, 0]
 
 
+def test_packing_fills_the_tighter_card_and_among_equal_ones_the_fuller_node() -> None:
+    """A card with 400 left on an empty node before one with 500 on a full node; of two with 500 the fuller node's."""
+    drawn = cluster(node("full").gpus(2), node("tight").gpus(2))
+    drawn.hold(request("a").share(1000), "full", 0)
+    drawn.hold(request("b").share(500), "full", 1)
+    drawn.hold(request("c").share(600), "tight", 0)
+    put(drawn, request("first").share(300))
+    put(drawn, request("second").share(400))
+
+    assert (drawn.used("full"), drawn.used("tight")) == ([1000, 900], [900, 0])
+
+
+def test_reasons_follow_what_changes() -> None:
+    """The same question after a placement and after a release, with rankings that were kept."""
+    drawn = cluster(node("n1").gpus(1))
+    rankings = Rankings()
+    waiting = drawn.accept(request("r"))
+    free = []
+    holders = []
+    for share in (100, 200):
+        holders.append(drawn.hold(request(f"h{share}").share(share), "n1", 0))
+        free.append(unplaced(decide(drawn.state, waiting, rankings=rankings)).reasons[0].free)
+    drawn.release(holders[0].uid)
+    free.append(unplaced(decide(drawn.state, waiting, rankings=rankings)).reasons[0].free)
+
+    assert free == [900, 700, 800]
+
+
 def test_a_model_that_some_nodes_have_is_never_absent_from_the_cluster() -> None:
     """S104: the reason that came closest is about the nodes that have it, and how many lack it stands beside."""
     drawn = cluster(node(f"a{i}").gpus(1, model="T4") for i in range(5)).add(node("b").gpus(1, model="H100"))
