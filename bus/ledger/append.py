@@ -36,6 +36,9 @@ DEADLINE_S = 15.0
 
 TRY_S = 2.0
 
+BEHIND_S = 3.0
+"""A leader that was frozen and thawed answers from its past until it hears of the new one, about a second."""
+
 
 class LostHead(LedgerError):  # noqa: N818 - named by what is the case
     """Somebody else wrote after `predecessor`; nothing of the commit is in the log."""
@@ -127,6 +130,7 @@ class Ledger:
             InvariantBroken: a part of a gang, or requests handed back; nothing was sent. Any other: it is stored and
                 must not be, because whoever decided it did not fold it first.
             StreamFull, PayloadTooLarge, NotPermitted: the server refused it; nothing is stored.
+            StreamMismatch: the log was made again meanwhile.
         """
         if commit.predecessor != self.state.sequence:
             raise LostHead(commit)
@@ -155,18 +159,30 @@ class Ledger:
         """Fold what others wrote, up to the end of the log as it is now; the number of commits.
 
         Raises:
-            ChainBroken: the log ends before what is folded: it is another one. Stop and start anew.
+            ChainBroken: the log ends before what is folded, and goes on doing so: it is another one. Stop, start anew.
             LedgerError: a commit that cannot be read or does not add up.
-            BusUnavailable: the log could not be asked for its end.
+            BusUnavailable, StreamMismatch: the log could not be read.
         """
-        last, state = await last_commit(self._bus, self.state.pool), self.state
-        end = last[1] if last else 0
-        if end < state.sequence:
-            raise ChainBroken(f"the log ends at {end}, {state.sequence} is folded: it is another log")
-        if last and last[0].predecessor == state.sequence:
-            apply(state, *last)  # the usual case, without making a reader: it takes 1 ms instead of 5, or 40 on R3
+        state = self.state
+        try:
+            last = await retrying("find the end of the log", on=_Behind, deadline_s=BEHIND_S)(self._last)
+        except GaveUp as error:
+            raise ChainBroken(f"{error.last}: it is another log") from error
+        if last is not None and last[0].predecessor == state.sequence:
+            apply(state, *last)  # the usual case, in one round trip; a reader needs several, 40 ms of them on R3
             return 1
-        return await fold_to(self._bus, state, end)
+        return await fold_to(self._bus, state, last[1] if last else 0)
+
+    async def _last(self) -> tuple[Commit, int] | None:
+        last = await last_commit(self._bus, self.state.pool)
+        end = last[1] if last else 0
+        if end < self.state.sequence:
+            raise _Behind(f"the log ends at {end}, {self.state.sequence} is folded")
+        return last
+
+
+class _Behind(Exception):  # noqa: N818 - named by what is the case
+    """The log seems to end before what was folded from it."""
 
 
 class _Writing:

@@ -66,15 +66,28 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 def nearest_change(shape: Shape, nodes: Mapping[str, NodeState], requests: Requests) -> Change | None:
     """The smallest change over all nodes; None when no node could ever take it."""
-    best: tuple[tuple[int, int, str, str], Change] | None = None
+    best: Change | None = None
+    order: tuple[int, int, str, str] | None = None
     for node in nodes.values():
-        change = change_for(shape, node, requests)
-        if change is None:
+        if order is not None and (_at_least(shape, node), 0, node.tie, node.name) >= order:
             continue
-        order = (change.cost, len(change.conditions), node.tie, node.name)
-        if best is None or order < best[0]:
-            best = (order, change)
-    return best[1] if best else None
+        change = change_for(shape, node, requests)
+        if change is not None:
+            here = (change.cost, len(change.conditions), node.tie, node.name)
+            if order is None or here < order:
+                best, order = change, here
+    return best
+
+
+def _at_least(shape: Shape, node: NodeState) -> int:
+    """A cost that no change on this node can go below, told by its freest card: most nodes need no closer look."""
+    if not shape.cards:
+        return 0
+    share = max([card.free_milli for card in node.cards.values()], default=0)
+    memory = max([card.free_mib for card in node.cards.values()], default=0)
+    smaller = _given_up(shape.share_milli, _room(shape.share_milli, share))
+    smaller += _given_up(shape.memory_mib or 0, _room(shape.memory_mib or 0, memory))
+    return smaller if shape.cards == 1 else min(smaller, _given_up(shape.cards, shape.cards - 1))
 
 
 def change_for(shape: Shape, node: NodeState, requests: Requests) -> Change | None:

@@ -33,6 +33,8 @@ class LossyBus:
         self._bus = bus
         self._plan = list(plan)
         self.tries = 0
+        self.forgets = 0
+        """As many answers of `last` come from a leader that has not heard of the last messages."""
         self._late: list[Callable[[], Any]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -54,6 +56,13 @@ class LossyBus:
         """What was late arrives."""
         for arrive in self._late:
             await arrive()
+
+    async def last(self, stream: str, subject: str) -> Received | None:
+        found = await self._bus.last(stream, subject)
+        if self.forgets:
+            self.forgets -= 1
+            return None
+        return found
 
     def read(self, stream: str, **options: Any) -> AsyncGenerator[Batch, None]:
         return self._bus.read(stream, **options)

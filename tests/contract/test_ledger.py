@@ -174,6 +174,16 @@ async def test_a_log_that_was_made_again_is_noticed(world: World) -> None:
         await ledger.catch_up()
 
 
+async def test_a_leader_that_answers_from_its_past_is_asked_again(bus: Bus) -> None:
+    """Claim: one stale answer is no other log."""
+    lossy = LossyBus(bus, [])
+    ledger, other = await begun(lossy), await begun(bus)
+    await write(other, "b", 1)
+    lossy.forgets = 2
+    assert await ledger.catch_up() == 1
+    assert digest(ledger.state) == digest(other.state)
+
+
 async def test_a_follower_gets_every_commit_folded(bus: Bus) -> None:
     """Claim: a standby's state is the writer's, commit by commit."""
     ledger = await begun(bus)

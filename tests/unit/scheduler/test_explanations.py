@@ -11,7 +11,7 @@ from scheduler.core.decide import Placed, decide
 from scheduler.core.explain import FEASIBLE_SHOWN, REJECTED_SHOWN, explain, what_if
 from scheduler.core.feasibility import fits
 from scheduler.core.mix import NOTHING_KNOWN
-from scheduler.core.nearest import nearest_change
+from scheduler.core.nearest import change_for, nearest_change
 from scheduler.core.orders import in_position
 from scheduler.core.reasons import reasons_against
 from scheduler.core.request import shape_of
@@ -163,6 +163,10 @@ def test_the_nearest_change_really_fits(
     asked = request("r").cards(count).share(share).cpu(cpu)
     shape = shape_of((asked if memory is None else asked.gpu_memory(memory)).build())
     change = nearest_change(shape, drawn.state.nodes, drawn.state.requests)
+    every = [change_for(shape, each, drawn.state.requests) for each in drawn.state.nodes.values()]
+    costs = [each.cost for each in every if each is not None]
+
+    assert (change.cost if change else None) == min(costs, default=None)
     if change is None or change.conditions:
         return
     view = view_of(drawn.state.nodes[change.node], drawn.state.requests)
