@@ -2,7 +2,8 @@
 
 A decision here is `apply_record(Accepted)`, `decide`, `apply_record(Reserved)`. Once `LIVE` requests are placed the
 oldest one is released for each that comes, so that nodes get fuller and emptier. The floor is the same records folded
-by themselves, without deciding; the best that any policy could reach. Shapes are drawn with a fixed seed.
+by themselves, without deciding; the best that any policy could reach. Shapes are drawn with a fixed seed. Times are CPU
+times of this process: nothing here waits, and other processes on the machine do not count.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ def _accept(index: int, asked: PodRequest) -> Accepted:
 
 def _decisions(policy: Policy) -> tuple[float, float, list[Record]]:
     """Decisions a second, the 99th percentile in microseconds, and all records in order."""
-    state, rankings, records = _state(), Rankings(), []
+    state, rankings = _state(), Rankings()
     rankings.sync(state)
+    records: list[Record] = []
     live: deque[RequestUid] = deque()
     took: list[float] = []
     for accepted in list(_accepted(DECISIONS)):

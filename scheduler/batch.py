@@ -18,7 +18,7 @@ from bus.ledger.fold import seal
 from bus.protocol import Received
 from bus.runtime import semconv
 from bus.runtime.tracing import Attributes, Span, SpanKind, context_from, span, traceparent_of, tracer
-from contracts.decisions import Accepted, Commit, HealthSet, Reserved
+from contracts.decisions import Accepted, Commit, HealthSet, Reserved, Withdrawn
 from contracts.inventory import CordonCard, NodeFacts, NodeInventory
 from contracts.outcomes import Outcome, Refusal, RequestEvent
 from contracts.requests import PodRequest, Resize, Withdraw
@@ -196,18 +196,24 @@ class Desk:
     def _decide_spans(self, commit: Commit) -> list[Span]:
         """`decide` spans of what was placed, closed, and one open `commit` span for each request that took part."""
         begun_ns = time.time_ns()
-        open_spans: list[Span] = []
+        traced: dict[RequestUid, str] = {}
         for record in commit.records:
-            if not isinstance(record, Reserved | Accepted) or (trace := self.traces.get(record.uid)) is None:
-                continue
-            if isinstance(record, Reserved):
-                del self.traces[record.uid]
-                self._decide_span(record, trace, commit.predecessor)
-            attributes = {semconv.REQUEST_UID: record.uid, semconv.EPOCH: commit.epoch}
-            open_spans.append(
-                tracer().start_span("commit", context=context_from(trace), attributes=attributes, start_time=begun_ns)
+            if isinstance(record, Withdrawn):
+                self.traces.pop(record.uid, None)
+            elif isinstance(record, Reserved | Accepted) and (trace := self.traces.get(record.uid)) is not None:
+                traced[record.uid] = trace
+                if isinstance(record, Reserved):
+                    del self.traces[record.uid]
+                    self._decide_span(record, trace, commit.predecessor)
+        return [
+            tracer().start_span(
+                "commit",
+                context=context_from(trace),
+                attributes={semconv.REQUEST_UID: uid, semconv.EPOCH: commit.epoch},
+                start_time=begun_ns,
             )
-        return open_spans
+            for uid, trace in traced.items()
+        ]
 
     def _decide_span(self, record: Reserved, trace: str, predecessor: int) -> None:
         """Links lead to the last traced decision that changed the chosen node: part of what this one relied on."""

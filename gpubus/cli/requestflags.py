@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
+from contracts.units import NAME_PATTERN
 from gpubus.errors import UsageError
 from gpubus.quantities import BadQuantity, memory_mib, share_milli
 from gpubus.requestfile import TAG, Wanted
@@ -77,6 +79,8 @@ class RequestFlags:
         missing = [flag for flag, value in (("--name", self.name), ("--image", self.image)) if not value]
         if missing:
             raise UsageError(f"a request needs {' and '.join(missing)} (or a FILE)")
+        if not re.fullmatch(NAME_PATTERN, str(self.name)):
+            raise UsageError(f"--name {self.name!r}: lower-case letters, digits and dashes, at most 50")
         return Wanted(name=str(self.name), data=msgspec.json.encode(tree(self)))
 
 

@@ -55,8 +55,9 @@ def explain(
     )
     if request.phase != "pending":
         return told
-    found = _work_out(state, asked, default_policy, rankings or Rankings())
-    gang = gang_reasons(state, request, POLICIES[default_policy]) if found.placed else ()
+    rankings = rankings or Rankings()
+    found = _work_out(state, asked, default_policy, rankings)
+    gang = gang_reasons(state, request, POLICIES[default_policy], rankings) if found.placed else ()
     return _merged(told, found, reasons=(*gang, *found.reasons))
 
 

@@ -100,7 +100,12 @@ def _hardest_first(member: RequestState) -> tuple[int, int, int, int, int, int, 
     )
 
 
-def gang_reasons(state: LedgerState, request: RequestState, policy: Policy = DEFAULT_POLICY) -> tuple[Reason, ...]:
+def gang_reasons(
+    state: LedgerState,
+    request: RequestState,
+    policy: Policy = DEFAULT_POLICY,
+    rankings: Rankings | None = None,
+) -> tuple[Reason, ...]:
     """Why a pending member of a gang waits although it would fit alone; nothing for a request without a gang."""
     gang = request.request.gang
     if gang is None:
@@ -110,7 +115,7 @@ def gang_reasons(state: LedgerState, request: RequestState, policy: Policy = DEF
     if len(members) < gang.size:
         text = f"gang {gang.name}: {len(members)} of {gang.size} members have arrived"
         return (Reason(code="gang", text=text, needed=gang.size, free=len(members), unit="members"),)
-    decision = place_gang(state, members, policy)
+    decision = place_gang(state, members, policy, rankings)
     return decision.reasons if isinstance(decision, Unplaced) else ()
 
 

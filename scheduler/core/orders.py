@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import count
 
-from scheduler.core.mix import Mix, change, losses_of_one
+from scheduler.core.fragments import change, losses_of_one
+from scheduler.core.mix import Mix
 from scheduler.core.request import Shape
 from scheduler.core.view import CardView, NodeView
 

@@ -4,7 +4,11 @@
 such a request goes to its group if there is room, whatever the policy.
 
 Ties, always: higher score, then `NodeState.tie` (a digest of the node's name, which has nothing to do with hardware),
-then the name. A random order loses 5 points of allocation to a fixed one, an order by hardware loses 10.
+then the name. On the openb trace (Weng et al., USENIX ATC 2023) a random order loses 5 points of allocation to a fixed
+one, an order by hardware loses 10.
+
+Share of all cards sold when requests for 100 % of it have come, same trace, one seed, in the order of the table: 94.4,
+88.0, 94.7, -, 95.3 %; where a third of the requests name a card model: 80.4, -, 93.5, -, 88.7 %.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GROUP_WEIGHT = 1 << 40
-"""Above every other weighted score: 64 cards x 1000 thousandths x 100,000 is 2^33."""
+"""Above every other weighted score: 64 cards x 1000 thousandths x 64,001 is below 2^32."""
 
 TIGHT_WEIGHT = 64 * WHOLE_CARD + 1
 """One thousandth on the chosen cards outweighs all that 64 cards can leave: card before node, in one number."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from scheduler.core.feasibility.fast import Choice
-from scheduler.core.mix import Mix, change, usable
+from scheduler.core.fragments import change, usable
+from scheduler.core.mix import Mix
 from scheduler.core.request import Shape
 from scheduler.core.view import NodeView
 
@@ -14,7 +15,7 @@ order."""
 
 
 def fragment(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:
-    """floor((F before - F after) / 40 thousandths), F as in `scheduler.core.mix`; below zero when fragments grow.
+    """floor((F before - F after) / 40 thousandths), F as in `scheduler.core.fragments`; below zero when fragments grow.
 
     F = R - U/N, and R falls by what is sold, so the change is sold - (U before - U after) / N. One floor division by
     40 N keeps it exact. Nothing known of the mix: 0 everywhere.

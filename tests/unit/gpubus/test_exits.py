@@ -47,12 +47,20 @@ def test_every_code_is_explained_in_help_and_guide() -> None:
     assert [code for code in Exit if not re.search(rf"^ *{code.value}  ", help_text(), re.MULTILINE)] == []
 
 
+def test_the_guide_knows_every_command() -> None:
+    """Those and no others stand in its table."""
+    guide = (ROOT / "docs/guide/cli.md").read_text(encoding="utf-8")
+
+    assert set(re.findall(r"^\| `gpubus ([a-z-]+)", guide, re.MULTILINE)) == set(COMMANDS)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["sbmit"], 2, "submit"),
         (["submit", "--nme", "x"], 2, "--name"),
         (["submit", "--name", "x"], 2, "--image"),
+        (["submit", "--name", "X_", "--image", "i"], 2, "lower-case"),
         (["submit", "--name", "x", "--image", "i", "--gpu-memory", "2000mb"], 2, "2000Mi"),
         (["submit", "no-such-file.json"], 2, "no-such-file.json"),
         (["submit", "f.json", "--gpus", "2"], 2, "one or the other"),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from bus.ledger.fold import mix_key
 from scheduler.core.decide import Placed, decide
 from scheduler.core.feasibility import fits
-from scheduler.core.mix import Mix, change, classes_of, learning_point, losses_of_one, usable
+from scheduler.core.fragments import change, losses_of_one, usable
+from scheduler.core.mix import Mix, classes_of, learning_point
 from scheduler.core.orders import least_fragment
 from scheduler.core.policies import POLICIES
 from scheduler.core.ranking import Rankings
