@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from bus.codec import Malformed, decode_as
 from bus.ledger.append import Ledger
 from bus.protocol import Received
@@ -9,7 +11,7 @@ from contracts import subjects
 from contracts.answers import AskExplain, AskState, Explanation
 from contracts.messages import encode
 from contracts.requests import PodRequest
-from contracts.units import request_key
+from contracts.units import RequestUid, request_key
 from scheduler.core.explain import explain, what_if
 from scheduler.views import view
 
@@ -20,11 +22,13 @@ class Counter:
     Args:
         ledger: the committed state.
         policy: name of the default policy.
+        waiting: why pending requests wait, as users were last told.
     """
 
-    def __init__(self, ledger: Ledger, *, policy: str) -> None:
+    def __init__(self, ledger: Ledger, *, policy: str, waiting: Callable[[], Mapping[RequestUid, str]]) -> None:
         self.ledger = ledger
         self.policy = policy
+        self.waiting = waiting
 
     async def explain(self, message: Received) -> bytes:
         """`gpubus explain`: a request by name, in the namespace of the subject."""
@@ -51,4 +55,4 @@ class Counter:
         ask = decode_as(AskState, message)
         if isinstance(ask, Malformed):
             ask = AskState(what="summary")
-        return encode(view(self.ledger.state, ask, policy=self.policy))
+        return encode(view(self.ledger.state, ask, policy=self.policy, waiting=self.waiting()))

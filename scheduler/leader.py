@@ -110,7 +110,7 @@ class Leader:
         intake = Intake(self.bus, inbox, self._freshness())
         checkpoints = Checkpointer(self.bus, self.ledger, every_records=self.settings.checkpoint_records)
         over = asyncio.Event()
-        async with asyncio.TaskGroup() as group, self._responders(intake):
+        async with asyncio.TaskGroup() as group, self._responders(intake, term):
             helpers = [
                 group.create_task(work, name=name)
                 for name, work in (
@@ -142,8 +142,8 @@ class Leader:
         return freshness
 
     @contextlib.asynccontextmanager
-    async def _responders(self, intake: Intake) -> AsyncIterator[None]:
-        counter = Counter(self.ledger, policy=self.settings.policy)
+    async def _responders(self, intake: Intake, term: Term) -> AsyncIterator[None]:
+        counter = Counter(self.ledger, policy=self.settings.policy, waiting=lambda: term.told)
         async with contextlib.AsyncExitStack() as stack:
             for channel, responder in (
                 (subjects.SUBMIT, intake.submit),

@@ -80,7 +80,8 @@ class Term:
         self.wall_ms = wall_ms
         self.projector = Projector(bus, ledger.state)
         self.desk = self._new_desk()
-        self._told: dict[RequestUid, str] = {}
+        self.told: dict[RequestUid, str] = {}
+        """Why each pending request waits, as it was last told."""
 
     def _new_desk(self) -> Desk:
         engine = Engine(copy(self.ledger.state), policy=self.settings.policy)
@@ -181,7 +182,7 @@ class Term:
 
     async def _explain_round(self) -> None:
         engine, state = self.engine, self.ledger.state
-        self._told = {uid: text for uid, text in self._told.items() if uid in state.pending}
+        self.told = {uid: text for uid, text in self.told.items() if uid in state.pending}
         cache: dict[object, tuple[Reason, ...]] = {}
         told = 0
         for request in list(state.pending.values()):
@@ -194,8 +195,8 @@ class Term:
                 cache[key] = engine.reasons(request)
                 await asyncio.sleep(0)
             event = events.pending(request, cache[key], sequence=state.sequence, at_ms=self.wall_ms())
-            if self._told.get(request.uid) != event.text:
-                self._told[request.uid] = event.text
+            if self.told.get(request.uid) != event.text:
+                self.told[request.uid] = event.text
                 self.projector.tell(event, f"pending-{request.uid}-{hash_of(event.text)}")
                 told += 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -10,18 +10,26 @@ from msgspec.structs import replace
 from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
 from contracts.answers import AskState, CardView, NodeView, RequestView, StateView, Summary
 from contracts.decisions import CardSlice
+from contracts.units import RequestUid
 
 T = TypeVar("T")
+NOTHING_TOLD: Mapping[RequestUid, str] = {}
 
 
-def view(state: LedgerState, ask: AskState, *, policy: str) -> StateView:
-    """One page of what was asked for, in a stable order; `last` goes into the next ask as `after`."""
+def view(
+    state: LedgerState, ask: AskState, *, policy: str, waiting: Mapping[RequestUid, str] = NOTHING_TOLD
+) -> StateView:
+    """One page of what was asked for, in a stable order; `last` goes into the next ask as `after`.
+
+    `waiting` holds what users were last told of why a request waits.
+    """
     base = StateView(ledger_sequence=state.sequence, epoch=state.epoch, policy=policy)
     if ask.what == "summary":
         return replace(base, summary=summary(state))
     if ask.what == "requests":
         requests, last, more = _page(((_request_key(r), r) for r in _requests(state, ask.namespace)), ask)
-        return replace(base, requests=tuple(map(request_view, requests)), last=last, more=more)
+        views = tuple(request_view(r, waiting.get(r.uid, "")) for r in requests)
+        return replace(base, requests=views, last=last, more=more)
     if ask.what == "cards":
         cards, last, more = _page(((_card_key(c), c) for c in state.cards()), ask)
         return replace(base, cards=tuple(card_view(state, c) for c in cards), last=last, more=more)
@@ -45,8 +53,8 @@ def summary(state: LedgerState) -> Summary:
     )
 
 
-def request_view(request: RequestState) -> RequestView:
-    """One request; `reason` is why it ended, where it has."""
+def request_view(request: RequestState, waits_for: str = "") -> RequestView:
+    """One request; `reason` is why it ended, or why it waits."""
     ask, placement = request.request, request.placement
     return RequestView(
         namespace=request.accepted.namespace,
@@ -61,7 +69,7 @@ def request_view(request: RequestState) -> RequestView:
         pod=request.pod,
         priority=ask.priority,
         gang=ask.gang.name if ask.gang else "",
-        reason=": ".join(filter(None, (request.ending, request.detail))),
+        reason=waits_for or ": ".join(filter(None, (request.ending, request.detail))),
         submitted_ms=request.accepted.submitted_ms,
     )
 

@@ -9,13 +9,15 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bus.client import NatsBus, connect
 from bus.runtime.exits import ExitCode
-from bus.runtime.process import Process
 from bus.runtime.retry import retrying
 from bus.runtime.settings import NatsSettings
+
+if TYPE_CHECKING:  # it imports the OpenTelemetry SDK, 150 ms that a command which only needs `options_of` can spare
+    from bus.runtime.process import Process
 
 PATIENCE_S = 60.0
 """How long a service waits for its first connection; then it ends, and whoever supervises it starts it again."""

@@ -132,7 +132,7 @@ class Rankings:
     def _refresh(self, state: LedgerState, name: str) -> None:
         node = state.nodes.get(name)
         if node is not None:
-            self.put(view_of(node, state.requests))
+            self.put(view_of(node, state.requests, self.views.get(name)))
         elif name in self.views:
             self._leave(name)
 

@@ -169,6 +169,8 @@ async def test_nothing_of_a_lost_connection_is_sent_later(bus: NatsBus, nats_ser
     with contextlib.suppress(BusUnavailable):
         for _ in range(400):
             await bus.publish(HEAD, b"x" * 100_000)
+            await asyncio.sleep(0.001)
+    assert bus._client._pending
     await until(lambda: not bus.connected, 6)
     await nats_server.restart()
     await until(lambda: bus.connected, 5)
@@ -212,6 +214,35 @@ async def test_cancellation_ends_calls_towards_a_frozen_server(bus: NatsBus, nat
     assert sum(task.cancelled() for task in done) >= 5
 
 
+async def test_calls_in_flight_hear_of_a_lost_connection(bus: NatsBus, nats_server: NatsServer) -> None:
+    """Unknown, at once: nobody waits out a timeout for an answer that cannot come."""
+    nats_server.freeze()
+    calls = [asyncio.create_task(call) for call in (bus.store(HEAD, b"", timeout_s=60), bus.last(LEDGER_STREAM, HEAD))]
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await nats_server.kill()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [type(result) for result in results] == [BusUnavailable, BusUnavailable]
+    assert "unknown" in str(results[0])
+    assert time.monotonic() - began < 1.0
+
+
+async def test_a_reader_that_was_busy_during_a_restart(bus: NatsBus, nats_server: NatsServer) -> None:
+    """Lost and connected again while a batch was in work: the next message comes at once, not after the heartbeats."""
+    await bus.store(HEAD, b"before")
+    async with contextlib.aclosing(bus.read(LEDGER_STREAM)) as reading:
+        await anext(reading)
+        await nats_server.restart()
+        await until(lambda: bus._client.generation == 1 and bus.connected, 5)
+        await store_until_kept(bus, b"after")
+        began = time.monotonic()
+        batch = await anext(reading)
+
+    assert [m.data for m in batch.messages] == [b"after"]
+    assert time.monotonic() - began < 1.5
+
+
 async def test_a_deadline_of_the_caller_holds(bus: NatsBus, nats_server: NatsServer) -> None:
     """`asyncio.timeout` around a call towards a frozen server raises TimeoutError in time, not success."""
     nats_server.freeze()
@@ -248,11 +279,11 @@ async def test_the_last_publish_before_closing_is_sent(nats_server: NatsServer, 
     await wait_until(kept, what="all hundred in the stream", timeout_s=5.0)
 
 
-async def test_a_dead_read_loop_is_replaced(bus: NatsBus) -> None:
-    """The stock client stays "connected" without a read loop for ever; ours says no and connects again."""
-    reading = bus._client._reading_task
-    assert reading is not None
-    reading.cancel()
+@pytest.mark.parametrize("dead", [["_reading_task"], ["_flusher_task"], ["_reading_task", "_ping_interval_task"]])
+async def test_dead_tasks_at_the_socket_are_replaced(bus: NatsBus, dead: list[str]) -> None:
+    """The stock client stays "connected" without a read loop; ours says no and connects again."""
+    for name in dead:
+        getattr(bus._client, name).cancel()
     await until(lambda: not bus.connected, 1)
     await until(lambda: bus.connected, 6)
 

@@ -81,15 +81,17 @@ async def test_a_silent_responder_is_a_timeout(bus: Bus) -> None:
 
 async def test_responders_do_not_wait_for_each_other(bus: Bus) -> None:
     """The second request is answered while the first is in work (a submit waits for a commit)."""
-    gate = asyncio.Event()
+    taken, gate = asyncio.Event(), asyncio.Event()
 
     async def answer(message: Received) -> bytes:
         if message.data == b"slow":
+            taken.set()
             await gate.wait()
         return message.data
 
     async with bus.respond("gpubus.v1.ask.x", answer):
         slow = asyncio.create_task(bus.request("gpubus.v1.ask.x", b"slow", timeout_s=10))
+        await taken.wait()
         assert (await bus.request("gpubus.v1.ask.x", b"fast")).data == b"fast"
         gate.set()
         assert (await slow).data == b"slow"

@@ -318,6 +318,27 @@ async def test_a_login_without_an_answer_is_no_connection(talk: Any) -> None:
     assert time.monotonic() - began < 4.0
 
 
+async def test_a_reconnect_without_an_answer_is_no_connection() -> None:
+    """The same when connecting again: the first login is confirmed, the later ones are not."""
+    logins = itertools.count()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if next(logins):
+            await _ping_instead_of_pong(reader, writer)
+        await log_in(reader, writer)
+        await reader.readuntil(b"SUB ")
+
+    async with fake_server(talk) as url, connect(url, name="t") as bus:
+        seen = set()
+        with pytest.raises(BusUnavailable):
+            await bus.store(HEAD, b"")
+        while next(logins) < 6:
+            seen.add(bus._client.is_connected)
+            await asyncio.sleep(0.1)
+
+    assert seen == {False}
+
+
 async def test_a_connection_ended_for_good_is_told() -> None:
     """The client gives up for ever on some errors of the server: the process must hear of it to exit."""
 

@@ -349,6 +349,17 @@ def test_a_lost_member_of_a_gang_is_placed_again_alone() -> None:
     check_gangs(c.state, [record], 9)
 
 
+def test_the_last_member_of_a_gang_that_was_adopted_but_for_it_completes_it() -> None:
+    """Claim: exactly as many as the gang has is the whole of it, wherever they were placed."""
+    c = cluster(node("n1").gpus(1))
+    members = gang_of(c, 3, 3)
+    c.fold(*(adopted(m.uid, piece(A, 1)) for m in members[:2]))
+    record = reserve(members[2], "n1", piece(A, 1))
+    check_gangs(c.state, [record], 9)
+    c.fold(record)
+    check_gangs(c.state, [record], 9)
+
+
 def test_two_gangs_of_one_name_in_two_namespaces_are_two() -> None:
     """Claim: a member elsewhere does not complete a gang here."""
     c = cluster(node("n1").gpus(1))

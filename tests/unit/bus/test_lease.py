@@ -134,6 +134,25 @@ async def test_a_holder_that_is_cut_off_stops_before_it_can_be_replaced() -> Non
         assert lost - 5 <= DURATION_S
 
 
+async def test_the_time_counts_from_before_the_write_was_sent() -> None:
+    """A write that takes 0.3 s there and back: 1.1 s are counted from its start."""
+    server, (a,) = await world("a")
+    sent: list[float] = []
+
+    def slow(_client: str, kind: str, _subject: str) -> Fault:
+        if kind == "store":
+            sent.append(now())
+        return Fault(delay_s=0.15)
+
+    server.fault = slow
+    async with Lease(a, "scheduler", "a") as lease:
+        await lease.wait_acquired()
+        a.drop()
+        await lease.wait_lost()
+
+        assert now() - sent[0] == pytest.approx(1.1, abs=0.01)
+
+
 async def test_a_renewal_whose_answer_is_lost_is_recognised() -> None:
     """Every second answer is lost; the conflict shows our own claim, and we go on in the same term."""
     server, (a,) = await world("a")
