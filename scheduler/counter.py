@@ -13,6 +13,7 @@ from contracts.messages import encode
 from contracts.requests import PodRequest
 from contracts.units import RequestUid, request_key
 from scheduler.core.explain import explain, what_if
+from scheduler.core.ranking import Rankings
 from scheduler.views import view
 
 
@@ -29,6 +30,8 @@ class Counter:
         self.ledger = ledger
         self.policy = policy
         self.waiting = waiting
+        self.rankings = Rankings()
+        """Of the committed state, kept between questions: scoring 1,000 nodes anew takes 80 ms."""
 
     async def explain(self, message: Received) -> bytes:
         """`gpubus explain`: a request by name, in the namespace of the subject."""
@@ -40,7 +43,7 @@ class Counter:
         request = self.ledger.state.find(request_key(namespace, ask.name))
         if request is None:
             return encode(Explanation(known=False, namespace=namespace, name=ask.name))
-        return encode(explain(self.ledger.state, request, default_policy=self.policy))
+        return encode(explain(self.ledger.state, request, default_policy=self.policy, rankings=self.rankings))
 
     async def what_if(self, message: Received) -> bytes:
         """Where a request would go now; nothing is changed."""
@@ -48,7 +51,9 @@ class Counter:
         request = decode_as(PodRequest, message)
         if isinstance(request, Malformed):
             return encode(Explanation(known=False, phase=f"malformed: {request}"))
-        return encode(what_if(self.ledger.state, where.get("namespace", ""), request, default_policy=self.policy))
+        namespace = where.get("namespace", "")
+        told = what_if(self.ledger.state, namespace, request, default_policy=self.policy, rankings=self.rankings)
+        return encode(told)
 
     async def state(self, message: Received) -> bytes:
         """`gpubus get`: one page of requests, cards, nodes, or the summary."""

@@ -84,6 +84,8 @@ _OF_AN_EPOCH = (
     "recent",
     "recent_by_key",
     "homes",
+    "learned",
+    "learned_at",
     "mix",
     "totals",
     "touched",

@@ -10,7 +10,17 @@ from itertools import islice
 
 from bus.ledger.on_nodes import drop_card, forget_if_gone, node_of, orphan
 from bus.ledger.rules import InvariantBroken, check_distinct, check_growth, check_room
-from bus.ledger.state import MIX_LIMIT, RECENT_LIMIT, RECENT_SLACK, LedgerState, NodeState, Phase, RequestState
+from bus.ledger.state import (
+    FIRST_LEARNING_POINT,
+    MIX_LIMIT,
+    RECENT_LIMIT,
+    RECENT_SLACK,
+    STEADY_LEARNING_POINT,
+    LedgerState,
+    NodeState,
+    Phase,
+    RequestState,
+)
 from contracts.decisions import (
     Accepted,
     Adopted,
@@ -36,6 +46,15 @@ def accepted(state: LedgerState, record: Accepted, at: int) -> None:
     state.by_key[key] = uid
     state.totals.accepted += 1
     _count_shape(state.mix, record.request)
+    if is_learning_point(state.totals.accepted):
+        state.learned, state.learned_at = dict(state.mix), state.totals.accepted
+
+
+def is_learning_point(accepted: int) -> bool:
+    """Whether the mix is learned when so many requests have been accepted."""
+    if accepted >= STEADY_LEARNING_POINT:
+        return accepted % STEADY_LEARNING_POINT == 0
+    return accepted >= FIRST_LEARNING_POINT and accepted.bit_count() == 1
 
 
 def mix_key(request: PodRequest) -> str:

@@ -41,6 +41,8 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     placed: int
     recent: int
     mix: dict[str, int]
+    learned: dict[str, int]
+    learned_at: int
     totals: Totals
 
 
@@ -85,6 +87,8 @@ def _head(state: LedgerState, *, placed: int) -> _Head:
         placed=placed,
         recent=len(state.recent),
         mix=state.mix,
+        learned=state.learned,
+        learned_at=state.learned_at,
         totals=state.totals,
     )
 
@@ -142,6 +146,8 @@ def _begun(head: _Head, *, lines: int) -> LedgerState:
         number=head.number,
         requests_through=head.requests_through,
         mix=head.mix,
+        learned=head.learned,
+        learned_at=head.learned_at,
         totals=head.totals,
     )
 
@@ -208,6 +214,8 @@ def copy(state: LedgerState) -> LedgerState:
         recent_by_key=dict(state.recent_by_key),
         homes=dict(state.homes),
         mix=dict(state.mix),
+        learned=state.learned,
+        learned_at=state.learned_at,
         totals=shallow(state.totals),
     )
 

@@ -29,6 +29,11 @@ RECENT_SLACK = 1_000
 MIX_LIMIT = 512
 """Distinct request shapes that are counted; twice as many between two prunings."""
 
+FIRST_LEARNING_POINT = 64
+STEADY_LEARNING_POINT = 8192
+"""The mix is learned at 64, 128, 256, ... 8192 requests accepted in the epoch, then at every 8192: counts add up from
+the beginning, so doubling is the step in which they change."""
+
 TOUCHED_LIMIT = 65_536
 """Changes of nodes that are remembered at least: 13 s of 5,000 placements a second, half a megabyte."""
 
@@ -202,6 +207,11 @@ class LedgerState(msgspec.Struct):
     """The last finished one of each name, as far as `recent` goes."""
     homes: dict[str, str] = {}
     """The node that offers a card: where a UUID is listed, and was listed first."""
+    learned: dict[str, int] = {}
+    """`mix` as it was at the last learning point. A part of the state, so that whoever folds the same log has learned
+    the same, whenever they began to read it."""
+    learned_at: int = 0
+    """Requests accepted at that point; 0 = none yet."""
     mix: dict[str, int] = {}
     """How often each shape was accepted: what is likely to come."""
     totals: Totals = msgspec.field(default_factory=Totals)

@@ -243,6 +243,8 @@ class Engine:
         if reserved is None:
             return False
         self._write(reserved)
+        if request.request.locality.affinity is not None:
+            self._improved[reserved.placement.node] = None  # its card is open to its group from now on
         return True
 
     def _try_gang(self, members: dict[RequestUid, None]) -> None:

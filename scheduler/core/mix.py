@@ -17,25 +17,6 @@ from contracts.units import MAX_CARDS_PER_REQUEST, WHOLE_CARD
 COVERED_PERCENT = 95
 """The rare rest would only smear the score: on the openb trace 95 % was better than 60, 80, 99 and 100 %."""
 
-FIRST_POINT = 64
-STEADY_POINT = 8192
-"""Learning points, in requests accepted since the epoch began: 64, 128, 256, ... 8192, then every 8192. Counts add
-up from the beginning, so doubling is the step in which they change. All scores are computed again at a point, about
-10 us for each shape and node: 200 ms for 20 shapes on 1,000 nodes, 25 us a decision."""
-
-
-def learning_point(accepted: int) -> int:
-    """The last learning point at or before `accepted`.
-
-    The counts that are learned are those of the state when a reader first sees it at or after the point. Who follows
-    the log record by record learns exactly there; who begins later (a restart, a copy) learns what has come since.
-    """
-    if accepted < FIRST_POINT:
-        return 0
-    if accepted >= STEADY_POINT:
-        return accepted - accepted % STEADY_POINT
-    return 1 << (accepted.bit_length() - 1)
-
 
 class Class(msgspec.Struct, frozen=True):
     """One class of requests and how often it came."""

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import Reserved
 from contracts.outcomes import Reason
-from scheduler.core.decide import place
+from scheduler.core.decide import place, why_not
 from scheduler.core.feasibility import fits
 from scheduler.core.gang import gang_reasons, place_gang
 from scheduler.core.policies import POLICIES, policy_for
 from scheduler.core.ranking import Rankings
-from scheduler.core.reasons import reasons_against
 from scheduler.core.request import Shape, shape_of
 
 
@@ -50,5 +49,7 @@ class Placer:
 
     def reasons(self, request: RequestState) -> tuple[Reason, ...]:
         """Why it is placed nowhere, closest first, with numbers; a gang's own reason stands first."""
-        gang = gang_reasons(self.state, request, self.policy)
-        return (*gang, *reasons_against(shape_of(request.request), self.state.nodes, self.state.requests))
+        self.rankings.sync(self.state)
+        shape = shape_of(request.request)
+        gang = gang_reasons(self.state, request, self.policy, self.rankings)
+        return (*gang, *why_not(self.state, shape, policy_for(shape, self.policy), self.rankings))

@@ -15,7 +15,8 @@ Order: score descending, `NodeState.tie` ascending, node name ascending. One int
 so that a sorted list of integers is the ranking: bisection and insertion cost 1.4 us at 1,000 nodes, the best is its
 first, the runner-up its second, the number of feasible nodes its length. (Sorted tuples took 2.5 us.)
 
-Policies that learn: their `Mix` is taken at the learning points of `scheduler.core.mix` and all their scores follow.
+Policies that learn: their `Mix` is what the ledger had learned at its last learning point (`LedgerState.learned`); all
+their scores follow.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 
 from bus.ledger.state import LedgerState
-from scheduler.core.mix import NOTHING_KNOWN, Mix, classes_of, learning_point
+from scheduler.core.mix import NOTHING_KNOWN, Mix, classes_of
 from scheduler.core.policies import Policy, evaluate
 from scheduler.core.reasons import Refusals
 from scheduler.core.request import Shape
@@ -107,10 +108,9 @@ class Rankings:
         else:
             self._follow(state)
         self._read = len(state.touched)
-        point = learning_point(state.totals.accepted)
-        if point != self._learned_at:
-            self._learned_at = point
-            self.mix = Mix(classes_of(state.mix)) if point else NOTHING_KNOWN
+        if state.learned_at != self._learned_at:
+            self._learned_at = state.learned_at
+            self.mix = Mix(classes_of(state.learned)) if state.learned_at else NOTHING_KNOWN
 
     def _follow(self, state: LedgerState) -> None:
         try:

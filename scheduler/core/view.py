@@ -1,7 +1,8 @@
 """One node as a decision reads it: sums taken, cards in order, everything that cannot be sold left out.
 
 In: a `NodeState` and the requests of its residents. Out: a `NodeView`, never changed after it is built (`memo` only
-remembers what was computed from it). A node that changes gets a new view, about 4 us for eight cards, paid once for all shapes. Cards that may not take anything new (gone, failed, cordoned, split by MIG) are not in it; why they are not is
+remembers what was computed from it). A node that changes gets a new view, about 4 us for eight cards, paid once for all
+shapes. Cards that may not take anything new (gone, failed, cordoned, split by MIG) are not in it; why they are not is
 told by the rules in `feasibility`, which read the `NodeState` itself.
 
 Order of `tight`: least free share first, then least free memory, then the lowest position on the node.

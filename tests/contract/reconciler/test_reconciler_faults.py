@@ -1,4 +1,4 @@
-"""The reconciler when things go wrong on purpose: lost answers, proxies, storms, quotas, and its own death at any call."""
+"""The reconciler when things go wrong on purpose: lost answers, proxies, quotas, outages, and its death at any call."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from bus.memory import InMemoryBus
+from bus.protocol import BusUnavailable
 from contracts.outcomes import Outcome
 from contracts.subjects import OUTCOMES
 from gpubus.local.kube import Fault
@@ -277,7 +278,7 @@ class Mortal:
 
     async def _effect(self, counts: bool, what: str, do: Any) -> Any:
         if self.dead.is_set():
-            await asyncio.Future()
+            raise BusUnavailable("dead")
         if not counts:
             return await do()
         self.effects.append(what)
@@ -360,6 +361,11 @@ async def first_of(*work: Any) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def short(effect: str) -> str:
+    """`POST /api/v1/namespaces/x/pods/y/binding` -> `POST binding`."""
+    return f"{effect.split(' ')[0]} {effect.replace(' ', '/').rsplit('/', 1)[1]}"
+
+
 @fakes
 async def test_the_crash_points_are_where_they_are_said_to_be(world: World) -> None:
     """The list of effects above is what a process really does: otherwise the test above would prove little."""
@@ -370,10 +376,7 @@ async def test_the_crash_points_are_where_they_are_said_to_be(world: World) -> N
         await world.author.withdraw(request)
         await world.author.outcome(request, *OVER)
         await world.settled(reconciler)
-    kinds = [
-        effect.split("/")[0].strip() + (" " + effect.rsplit("/", 1)[1] if "/" in effect else "")
-        for effect in mortal.effects
-    ]
+    kinds = [short(effect) for effect in mortal.effects]
 
     assert [kind for kind in kinds if kind.startswith(("POST", "DELETE"))] == [
         "POST pods",

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.ledger.fold import mix_key
+from bus.ledger.on_requests import is_learning_point
 from scheduler.core.decide import Placed, decide
 from scheduler.core.feasibility import fits
 from scheduler.core.fragments import change, losses_of_one, usable
-from scheduler.core.mix import Mix, classes_of, learning_point
+from scheduler.core.mix import Mix, classes_of
 from scheduler.core.orders import least_fragment
 from scheduler.core.policies import POLICIES
 from scheduler.core.ranking import Rankings
@@ -62,12 +63,27 @@ def test_a_class_keeps_cards_share_and_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accepted", "point"),
-    [(0, 0), (63, 0), (64, 64), (127, 64), (128, 128), (8191, 4096), (8192, 8192), (16_383, 8192), (20_000, 16_384)],
+    ("accepted", "learns"),
+    [(0, False), (63, False), (64, True), (127, False), (128, True), (4096, True), (8191, False), (8192, True)]
+    + [(12_288, False), (16_384, True), (20_000, False), (24_576, True)],
 )
-def test_learning_points(accepted: int, point: int) -> None:
+def test_learning_points(accepted: int, *, learns: bool) -> None:
     """64, then doubling, then every 8,192."""
-    assert learning_point(accepted) == point
+    assert is_learning_point(accepted) is learns
+
+
+def test_a_reader_who_begins_late_has_learned_the_same() -> None:
+    """What is learned is a part of the state: a restart between two learning points changes no decision."""
+    made = cluster(node(f"n{i}").gpus(2).cpu(1_000_000).pods(1000) for i in range(4))
+    following = Rankings()
+    for i in range(100):
+        made.accept(request(f"r{i}").share(500 if i < 64 else 900))
+        following.sync(made.state)
+    late = Rankings()
+    late.sync(made.replayed())
+
+    assert late.mix.classes == following.mix.classes
+    assert made.state.learned_at == 64
 
 
 cards = st.lists(st.tuples(st.integers(0, 1000), st.sampled_from(["A100", "T4"])), min_size=1, max_size=8)

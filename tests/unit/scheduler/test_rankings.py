@@ -6,15 +6,15 @@ import pytest
 
 from bus.ledger.fold import apply_record
 from bus.ledger.state import LedgerState, NodeState
-from contracts.decisions import EpochStarted, FactsSet
+from contracts.decisions import EpochStarted, FactsSet, Resized
 from contracts.inventory import NodeFacts
-from contracts.units import NodeName
+from contracts.units import NodeName, request_key
 from scheduler.core import policies, ranking
 from scheduler.core.decide import Placed, decide, place
 from scheduler.core.policies import POLICIES
 from scheduler.core.ranking import Rankings
 from scheduler.core.request import Shape, shape_of
-from scheduler.core.view import NodeView
+from scheduler.core.view import NodeView, view_of
 from tests.builders.ledger import Cluster, cluster, node, request
 
 PACKING = POLICIES["packing"]
@@ -82,6 +82,31 @@ def test_rankings_in_step_equal_rankings_afresh(policy: str) -> None:
         rankings.sync(drawn.state)
         for shape in shapes:
             assert order(rankings, shape, policy) == afresh(drawn.state, shape, policy)
+
+
+def test_a_view_made_from_the_one_before_is_the_view_made_afresh() -> None:
+    """After changes of share, of memory alone, of the card behind a UUID, and of tags alone."""
+    drawn = cluster(node("n1").gpus(2))
+    rankings = Rankings()
+    first = drawn.hold(request("a").share(100).gpu_memory(1000), "n1", 0)
+    tagged = request("t").share(100).gpu_memory(1000).exclusion("x")
+    steps = [
+        lambda: drawn.hold(request("b").share(100), "n1", 1),
+        lambda: drawn.fold(Resized(uid=first.uid, share_milli=100, memory_mib=2000)),
+        lambda: drawn.fold(Resized(uid=first.uid, share_milli=200, memory_mib=2000)),
+        lambda: drawn.add(node("n1").gpus(2, model="T4")),
+        lambda: drawn.hold(tagged, "n1", 0),
+        lambda: (
+            drawn.release(drawn.state.by_key[request_key("default", "t")]),
+            drawn.hold(request("u").share(100).gpu_memory(1000), "n1", 0),
+        ),
+        lambda: drawn.add(node("n1").gpus(1)),
+    ]
+    for step in steps:
+        rankings.sync(drawn.state)
+        step()
+        rankings.sync(drawn.state)
+        assert rankings.views["n1"] == view_of(drawn.state.nodes["n1"], drawn.state.requests)
 
 
 def test_equal_scores_are_in_the_order_of_ties_and_then_of_names() -> None:
