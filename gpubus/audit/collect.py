@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 
+from bus.ledger.follow import decode_commit
 from bus.ledger.proof import Prover, conservation
 from bus.protocol import BusError
 from contracts import subjects
@@ -20,6 +21,7 @@ from gpubus.audit import compare
 from gpubus.audit.snapshot import Finding, Report, Snapshot
 from gpubus.client import Client
 from gpubus.errors import NoAnswer
+from scheduler.core.replay import Replay
 
 PAUSE_S = 0.5
 """Between two rounds: longer than it takes for a pod's end to reach the ledger."""
@@ -49,6 +51,7 @@ class _Ledger:
     def __init__(self, client: Client, pool: str) -> None:
         self._client = client
         self.prover = Prover(pool)
+        self.replay = Replay(pool)
         self._next = 1
         self._subject = subjects.LEDGER.subject(pool=pool)
 
@@ -62,6 +65,8 @@ class _Ledger:
                         self._next = message.sequence + 1
                         if not self.prover.take(message):
                             return
+                        self.replay.take(decode_commit(message), message.sequence)
+                    await asyncio.sleep(0)
                     if batch.caught_up:
                         return
         except (BusError, TimeoutError) as error:
@@ -85,6 +90,7 @@ async def _snapshot(client: Client, book: _Ledger) -> Snapshot:
         before=before,
         proof=book.prover.proof(),
         conserved=conservation(state),
+        replayed=book.replay.result(),
         summary=summary,
         summary_sequence=at,
         allocations=allocations,

@@ -1,5 +1,6 @@
 """The comparison: one snapshot in, everything that does not add up out. Pure.
 
+    decisions           each one computed again from the log before it comes out equal, byte for byte
     ledger itself       the chain, every invariant at every sequence (the proof), every accepted request in one place
     scheduler           what it answers is what the log folds to
     Kubernetes          every pod that holds a card is a placement, every placement past `placed` has its pod, on the
@@ -45,6 +46,7 @@ def report(snapshot: Snapshot, stayed: tuple[Finding, ...], rounds: int) -> Repo
         counts=counts(snapshot),
         findings=stayed,
         proof=snapshot.proof,
+        replayed=snapshot.replayed,
         epoch=snapshot.state.epoch,
         rounds=rounds,
     )
@@ -83,6 +85,14 @@ def _ledger(snapshot: Snapshot) -> Iterator[Finding]:
         totals = snapshot.state.totals
         text = f"{totals.accepted} were accepted, which is not the sum of pending, placed, withdrawn and ended"
         yield Finding(kind="unaccounted", subject="ledger", text=text)
+
+
+def _replay(snapshot: Snapshot) -> Iterator[Finding]:
+    for difference in snapshot.replayed.differences:
+        logged, again = difference.logged, difference.again
+        now = f"on {again.placement.node}" if again else "nowhere"
+        text = f"decided for {logged.placement.node} at {difference.sequence}; computed again it goes {now}"
+        yield Finding(kind="not-reproduced", subject=logged.uid, text=text)
 
 
 def _scheduler(snapshot: Snapshot) -> Iterator[Finding]:
@@ -216,6 +226,7 @@ def _shares(snapshot: Snapshot) -> Iterator[Finding]:
 _RULES: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     _silent,
     _ledger,
+    _replay,
     _scheduler,
     _over_commits,
     _pods,

@@ -12,6 +12,9 @@ from contracts.answers import Summary
 from contracts.inventory import NodeInventory
 from contracts.messages import Message, Value
 from contracts.outcomes import Allocation, NodeShares
+from scheduler.core.replay import Replayed
+
+NOT_REPLAYED = Replayed(decisions=0, differences=())
 
 Kind = str
 """Of a finding: stable, for machines."""
@@ -51,6 +54,7 @@ class Report(Message, frozen=True, kw_only=True, tag="audit.report.v1"):
     counts: Counts
     findings: tuple[Finding, ...] = ()
     proof: Proof = Proof()
+    replayed: Replayed = NOT_REPLAYED
     epoch: str = ""
     rounds: int = 1
 
@@ -64,6 +68,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Uids that held a placement before they were heard."""
     proof: Proof
     conserved: bool
+    replayed: Replayed = NOT_REPLAYED
+    """Every decision computed again from the log before it."""
     summary: Summary | None = None
     """The scheduler's own, at `summary_sequence`."""
     summary_sequence: int = 0

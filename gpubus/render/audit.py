@@ -22,7 +22,16 @@ def report(found: Report) -> Iterator[RenderableType]:
         yield table(columns, found.findings, lambda _: "red")
         yield Text()
     yield Text("ledger  ", style="dim").append(str(found.proof), style="default")
+    yield Text("replay  ", style="dim").append(again(found), style="default")
     yield line(found)
+
+
+def again(found: Report) -> str:
+    """How many decisions were computed again, and how many came out otherwise."""
+    replayed = found.replayed
+    otherwise = len(replayed.differences)
+    verdict = f"{otherwise} came out otherwise" if otherwise else "all equal, byte for byte"
+    return f"{replayed.decisions} decisions computed again from the log before each: {verdict}"
 
 
 def line(found: Report) -> Text:

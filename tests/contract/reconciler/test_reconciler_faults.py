@@ -363,7 +363,7 @@ async def first_of(*work: Any) -> None:
 
 def short(effect: str) -> str:
     """`POST /api/v1/namespaces/x/pods/y/binding` -> `POST binding`."""
-    return f"{effect.split(' ')[0]} {effect.replace(' ', '/').rsplit('/', 1)[1]}"
+    return f"{effect.split(' ', maxsplit=1)[0]} {effect.replace(' ', '/').rsplit('/', 1)[1]}"
 
 
 @fakes

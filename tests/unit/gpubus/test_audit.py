@@ -12,7 +12,7 @@ from rich.console import Console
 from bus.ledger.proof import CardPeak, Proof
 from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
 from contracts.answers import Summary
-from contracts.decisions import Accepted, CardSlice, Placement
+from contracts.decisions import Accepted, Candidate, CardSlice, Placement, Rationale, Reserved
 from contracts.inventory import Card, NodeInventory
 from contracts.outcomes import Allocation, NodeShares, ShareAssignment
 from contracts.requests import PodRequest, PodTemplate
@@ -20,6 +20,7 @@ from contracts.units import CardUuid, NodeName, RequestUid, request_key
 from gpubus.audit.compare import counts, findings, report, settled
 from gpubus.audit.snapshot import Finding, Snapshot
 from gpubus.render.audit import report as rendered
+from scheduler.core.replay import Difference, Replayed
 
 UID = RequestUid("e-2-0")
 NODE = NodeName("n1")
@@ -98,9 +99,19 @@ def pod(**changed: object) -> Allocation:
 OTHER = CardSlice(card=CardUuid("GPU-b"), share_milli=600, memory_mib=20_000)
 WIDE = CardSlice(card=CARD.uuid, share_milli=600, memory_mib=30_000)
 
+DECIDED = Reserved(
+    uid=UID,
+    placement=PLACEMENT,
+    rationale=Rationale(policy="packing", chosen=Candidate(node=NODE, score=0), feasible_nodes=1, rejected_nodes=0),
+)
+
 CASES: dict[str, tuple[Snapshot, list[tuple[str, str]]]] = {
     "nothing": (sound(), []),
     "a broken chain": (sound(proof=Proof(broken="commit at 7 has number 9")), [("ledger-broken", "ledger")]),
+    "a decision that cannot be made again": (
+        sound(replayed=Replayed(decisions=1, differences=(Difference(sequence=5, logged=DECIDED, again=None),))),
+        [("not-reproduced", UID)],
+    ),
     "a request that is nowhere": (sound(conserved=False), [("unaccounted", "ledger")]),
     "a scheduler that counts otherwise": (
         sound(summary=Summary(accepted=1, placed=0, pending=1)),
@@ -186,7 +197,8 @@ def test_the_report_ends_in_one_line_with_every_number() -> None:
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
 
     numbers = "placed 1, pending 0, refused 3, ended 0, withdrawn 0, dead letters 2, over-commits 0"
-    assert lines[1] == f"audit   {numbers}: adds up"
+    assert lines[1] == "replay  0 decisions computed again from the log before each: all equal, byte for byte"
+    assert lines[2] == f"audit   {numbers}: adds up"
     assert lines[2:5] == ["FINDING  WHAT  REASON", "a        x     why", ""]
     assert lines[-1] == f"audit   {numbers}: 1 finding"
 

@@ -32,6 +32,7 @@ FULL = {"GPUBUS_NATS__URLS": "nats://full:1,nats://full:2"}
         (ENV | FULL, None, None, ("nats://full:1", "nats://full:2"), "environment GPUBUS_NATS__URLS"),
         (ENV | FULL, "nats://flag:1", LOCAL, ("nats://flag:1",), "flag --nats"),
     ],
+    ids=["default", "running local", "environment", "longer environment name", "flag"],
 )
 def test_the_strongest_word_wins(
     env: dict[str, str], flag: str | None, running: Running | None, urls: tuple[str, ...], origin: str

@@ -1,0 +1,626 @@
+"""The reconciler's calls and its process on a real control plane: what only a real API server answers.
+
+Every row of what a binding can meet, every refusal of a create that admission can give, rights as deployed, kill -9 of
+the process under load, and a node that dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from bus.client import connect as connect_nats
+from bus.protocol import Bus
+from reconciler import kube, marks, podspec
+from reconciler.calls import NODES, PODS, Kube
+from reconciler.errors import Conflict, NotFound, OutcomeUnknown, Refused
+from reconciler.informer import Informer
+from reconciler.objects import Pod
+from reconciler.plan import pod_of
+from reconciler.podspec import PodRules
+from tests.builders.ledger import cluster, node, request
+from tests.contract.reconciler.rig import Author, running
+from tests.servers.control_plane import ControlPlane, HollowNode
+from tests.servers.natsd import NatsServer
+from tests.servers.process import ServerProcess, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.nats, pytest.mark.timeout(180)]
+
+RULES = PodRules(run_as_user=65_532)
+EPOCH = "e0000000"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def hollow(control_plane: ControlPlane) -> AsyncIterator[HollowNode]:
+    """A living node."""
+    async with HollowNode(control_plane, f"rcl-{secrets.token_hex(3)}") as made:
+        yield made
+
+
+class Hand:
+    """The reconciler's calls in the hands of a test, with a namespace of its own."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, transport: kube.ApiServer, node: str) -> None:
+        self.plane, self.namespace, self.transport, self.node = plane, namespace, transport, node
+        self.kube = Kube(transport)
+        self._ledger = cluster()
+        self._ledger.add(_node(node))
+
+    def held(self, name: str, on: str = "") -> Any:
+        """A placed request."""
+        where = on or self.node
+        if where not in self._ledger.state.nodes:
+            self._ledger.add(_node(where))
+        held = self._ledger.hold(request(name).share(10).gpu_memory(10).cpu(10).memory(16), where, 0)
+        accepted = msgspec.structs.replace(held.accepted, namespace=self.namespace)
+        return msgspec.structs.replace(held, accepted=accepted)
+
+    async def create(self, held: Any, **spec: Any) -> Pod:
+        body = msgspec.json.decode(podspec.manifest(held, epoch=EPOCH, rules=RULES))
+        body["spec"].update(spec)
+        return await self.kube.create(self.namespace, msgspec.json.encode(body))
+
+    async def bind(self, held: Any, uid: str) -> None:
+        await self.kube.bind(self.namespace, pod_of(held), podspec.binding(held, pod_uid=uid, epoch=EPOCH))
+
+    async def get(self, held: Any) -> Pod | None:
+        return await self.kube.get(self.namespace, pod_of(held))
+
+    async def api(self, method: str, path: str, body: object = None, **more: Any) -> Any:
+        answer = await self.plane.api(method, path.format(ns=f"/api/v1/namespaces/{self.namespace}"), body, **more)
+        assert answer.status < 300, answer.body
+        return answer.body
+
+
+def _node(name: str) -> Any:
+    return node(name).gpus(2)
+
+
+@pytest_asyncio.fixture
+async def hand(control_plane: ControlPlane, hollow: HollowNode) -> AsyncIterator[Hand]:
+    namespace = await control_plane.namespace()
+    async with kube.connect(kubeconfig=str(control_plane.kubeconfig)) as transport:
+        yield Hand(control_plane, namespace, transport, hollow.name)
+
+
+# --- what a binding can meet -----------------------------------------------------------------------------------------
+
+
+async def test_a_binding_writes_node_and_cards_in_one_event(hand: Hand, control_plane: ControlPlane) -> None:
+    """No watcher, the kubelet included, ever sees the node without the cards."""
+    held = hand.held("one-breath")
+    pod = await hand.create(held)
+    events: list[Pod] = []
+    watched = asyncio.Event()
+
+    async def watch() -> None:
+        async for event in hand.kube.watch(PODS, version=int(pod.metadata.resource_version), timeout_s=20):
+            if event.object.metadata.uid == pod.metadata.uid:
+                events.append(event.object)
+                if event.object.spec.node_name:
+                    watched.set()
+                    return
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch(), name="watch")
+        await hand.bind(held, pod.metadata.uid)
+        async with asyncio.timeout(15):
+            await watched.wait()
+
+    assert [bool(seen.spec.node_name) for seen in events] == [False] * (len(events) - 1) + [True]
+    annotations = events[-1].metadata.annotations or {}
+    assert annotations[marks.CARDS] == f"{hand.node}-gpu0"
+    assert marks.bound_by_us(annotations, hand.node)
+
+
+async def test_a_second_binding_is_a_conflict_that_says_so(hand: Hand) -> None:
+    """Also to the same node: reading back tells whether it was ours."""
+    held = hand.held("twice")
+    pod = await hand.create(held)
+    await hand.bind(held, pod.metadata.uid)
+
+    with pytest.raises(Conflict) as caught:
+        await hand.bind(held, pod.metadata.uid)
+
+    assert caught.value.subtype == "bound"
+    found = await hand.get(held)
+    assert found is not None
+    assert marks.bound_by_us(found.metadata.annotations or {}, found.spec.node_name)
+
+
+async def test_of_racing_bindings_one_wins(hand: Hand) -> None:
+    """Ten at once: one is accepted, nine are told that it is bound."""
+    held = hand.held("race")
+    pod = await hand.create(held)
+
+    results = await asyncio.gather(*(hand.bind(held, pod.metadata.uid) for _ in range(10)), return_exceptions=True)
+
+    assert sum(result is None for result in results) == 1
+    assert {r.subtype for r in results if isinstance(r, Conflict)} == {"bound"}
+
+
+async def test_a_binding_of_another_life_is_refused(hand: Hand) -> None:
+    """The uid is a precondition: a pod that was deleted and made again is not bound by the old decision."""
+    held = hand.held("life")
+    first = await hand.create(held)
+    await hand.kube.delete(hand.namespace, pod_of(held), first.metadata.uid, 1)
+    second = await hand.create(held)
+
+    with pytest.raises(Conflict) as caught:
+        await hand.bind(held, first.metadata.uid)
+
+    assert caught.value.subtype == "uid"
+    found = await hand.get(held)
+    assert found is not None
+    assert (found.metadata.uid, found.spec.node_name) == (second.metadata.uid, "")
+
+
+async def test_a_terminating_pod_is_not_bound(hand: Hand) -> None:
+    """Held by a finalizer, it is there and may not be bound."""
+    held = hand.held("going")
+    pod = await hand.create(held)
+    finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
+    await hand.api("PATCH", f"{{ns}}/pods/{pod_of(held)}", finalizers, content_type="application/merge-patch+json")
+    await hand.kube.delete(hand.namespace, pod_of(held), pod.metadata.uid, 1)
+    try:
+        with pytest.raises(Conflict) as caught:
+            await hand.bind(held, pod.metadata.uid)
+        assert caught.value.subtype == "terminating"
+    finally:
+        release = {"metadata": {"finalizers": None}}
+        await hand.api("PATCH", f"{{ns}}/pods/{pod_of(held)}", release, content_type="application/merge-patch+json")
+
+
+async def test_a_gated_pod_is_not_bound_until_the_gate_is_lifted(hand: Hand) -> None:
+    """The conflict has a name, and our patch lifts the gate at its place only."""
+    held = hand.held("gated")
+    pod = await hand.create(held, schedulingGates=[{"name": "example.com/x"}, {"name": marks.GATE}])
+
+    with pytest.raises(Conflict) as caught:
+        await hand.bind(held, pod.metadata.uid)
+    assert caught.value.subtype == "gated"
+
+    with pytest.raises(Refused):
+        await hand.kube.ungate(hand.namespace, pod_of(held), 0)
+    left = await hand.kube.ungate(hand.namespace, pod_of(held), 1)
+    assert [gate.name for gate in left.spec.scheduling_gates or ()] == ["example.com/x"]
+
+
+async def test_what_is_not_there_is_named(hand: Hand) -> None:
+    """A missing pod and a missing namespace are told apart, for bindings and for creates."""
+    held = hand.held("nobody")
+    with pytest.raises(NotFound) as pod:
+        await hand.bind(held, "0000")
+    assert pod.value.kind == "pods"
+
+    with pytest.raises(NotFound) as namespace:
+        await hand.kube.create("no-such-namespace", podspec.manifest(_elsewhere(held), epoch=EPOCH))
+    assert namespace.value.kind == "namespaces"
+    assert await hand.kube.get("no-such-namespace", "x") is None
+
+
+def _elsewhere(held: Any) -> Any:
+    return msgspec.structs.replace(held, accepted=msgspec.structs.replace(held.accepted, namespace="no-such-namespace"))
+
+
+async def test_a_binding_to_a_node_that_is_not_there_is_accepted_and_ends_as_gone(hand: Hand) -> None:
+    """Nothing checks it: that is why the ledger's nodes come from the API server, and pod GC removes the pod."""
+    held = hand.held("ghost", on="no-such-node")
+    pod = await hand.create(held)
+    await hand.bind(held, pod.metadata.uid)
+    found = await hand.get(held)
+
+    assert found is not None
+    assert (found.spec.node_name, found.status.phase) == ("no-such-node", "Pending")
+    await hand.kube.delete(hand.namespace, pod_of(held), pod.metadata.uid, 1)
+
+
+async def test_a_cordoned_node_takes_a_binding(hand: Hand) -> None:
+    """The decision was made before; the API server does not make it again."""
+    path = f"/api/v1/nodes/{hand.node}"
+    merge = "application/merge-patch+json"
+    await hand.api("PATCH", path, {"spec": {"unschedulable": True}}, content_type=merge)
+    try:
+        held = hand.held("cordoned")
+        pod = await hand.create(held)
+        await hand.bind(held, pod.metadata.uid)
+        await _wait_phase(hand, held, "Running")
+    finally:
+        await hand.api("PATCH", path, {"spec": {"unschedulable": None}}, content_type=merge)
+
+
+async def _wait_phase(hand: Hand, held: Any, phase: str) -> None:
+    async def reached() -> bool:
+        found = await hand.get(held)
+        return found is not None and found.status.phase == phase
+
+    await wait_until(reached, what=f"{pod_of(held)} is {phase}", timeout_s=30.0)
+
+
+async def test_an_illegal_node_name_is_refused_for_good(hand: Hand) -> None:
+    """A 500 without a reason, which no time mends."""
+    held = hand.held("empty")
+    pod = await hand.create(held)
+    body = msgspec.json.decode(podspec.binding(held, pod_uid=pod.metadata.uid, epoch=EPOCH))
+    body["target"]["name"] = ""
+
+    with pytest.raises(Refused) as caught:
+        await hand.kube.bind(hand.namespace, pod_of(held), msgspec.json.encode(body))
+
+    assert caught.value.code == "invalid"
+
+
+async def test_a_name_that_differs_from_the_url_is_our_mistake(hand: Hand) -> None:
+    """400: never worth another try."""
+    one, two = hand.held("one"), hand.held("two")
+    pod = await hand.create(one)
+
+    with pytest.raises(Refused) as caught:
+        await hand.kube.bind(hand.namespace, pod_of(one), podspec.binding(two, pod_uid=pod.metadata.uid, epoch=EPOCH))
+
+    assert caught.value.code == "bad-request"
+
+
+async def test_a_name_that_is_taken_is_a_conflict(hand: Hand) -> None:
+    """Whose it is must be read."""
+    held = hand.held("taken")
+    await hand.create(held)
+
+    with pytest.raises(Conflict) as caught:
+        await hand.create(held)
+
+    assert caught.value.subtype == "exists"
+
+
+async def test_annotations_are_written_into_the_life_that_was_meant(hand: Hand) -> None:
+    """The uid in the patch cannot change: another life refuses it."""
+    held = hand.held("marked")
+    pod = await hand.create(held)
+
+    written = await hand.kube.annotate(hand.namespace, pod_of(held), pod.metadata.uid, {marks.SHARES: "x=1:1"})
+    assert (written.metadata.annotations or {})[marks.SHARES] == "x=1:1"
+    with pytest.raises((Refused, Conflict)):
+        await hand.kube.annotate(hand.namespace, pod_of(held), "another-life", {marks.SHARES: "y=1:1"})
+
+
+async def test_deleting_another_life_is_a_conflict_and_deleting_nothing_is_done(hand: Hand) -> None:
+    """A late deletion never hits the pod that came after."""
+    held = hand.held("deleted")
+    pod = await hand.create(held)
+    with pytest.raises(Conflict):
+        await hand.kube.delete(hand.namespace, pod_of(held), "another-life", 1)
+
+    await hand.kube.delete(hand.namespace, pod_of(held), pod.metadata.uid, 1)
+    await hand.kube.delete(hand.namespace, pod_of(held), pod.metadata.uid, 1)
+    assert await hand.get(held) is None
+
+
+async def test_a_field_that_does_not_exist_is_refused(hand: Hand) -> None:
+    """A misspelt field would be dropped in silence otherwise."""
+    with pytest.raises(Refused) as caught:
+        await hand.create(hand.held("strict"), restartPolicies="Never")
+
+    assert caught.value.code == "bad-request"
+    assert "restartPolicies" in str(caught.value)
+
+
+# --- what admission refuses ------------------------------------------------------------------------------------------
+
+
+async def refused(hand: Hand, name: str) -> str:
+    """The code that a create is refused with, once admission has learnt of the new object."""
+    for attempt in range(200):
+        try:
+            await hand.create(hand.held(f"{name}-{attempt}"))
+        except Refused as error:
+            return error.code
+        await asyncio.sleep(0.05)
+    raise AssertionError("every create was accepted")
+
+
+async def test_a_quota_is_recognised(hand: Hand) -> None:
+    """By what the API server has said for years."""
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
+    await hand.api("POST", "{ns}/resourcequotas", quota)
+
+    assert await refused(hand, "quota") == "quota"
+
+
+async def test_a_limit_range_is_recognised(hand: Hand) -> None:
+    """Permanent: only the user can ask for less."""
+    limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"memory": "8Mi"}}]}}
+    await hand.api("POST", "{ns}/limitranges", limits)
+
+    assert await refused(hand, "limits") == "limit-range"
+
+
+async def test_the_pod_security_standard_restricted_admits_our_pods_and_only_such(hand: Hand) -> None:
+    """The second wall: our pods pass it, a root pod does not."""
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    await hand.api("PATCH", "{ns}", label, content_type="application/merge-patch+json")
+    held = hand.held("restricted")
+    await hand.create(held)
+
+    body = msgspec.json.decode(podspec.manifest(hand.held("root"), epoch=EPOCH))
+    body["spec"]["securityContext"] = body["spec"]["containers"][0]["securityContext"] = {}
+    with pytest.raises(Refused) as caught:
+        await hand.kube.create(hand.namespace, msgspec.json.encode(body))
+    assert caught.value.code == "pod-security"
+
+
+async def test_a_priority_class_that_is_not_there_is_recognised(hand: Hand) -> None:
+    """Not ours to create."""
+    with pytest.raises(Refused) as caught:
+        await hand.create(hand.held("priority"), priorityClassName="no-such-class")
+
+    assert caught.value.code == "priority-class"
+
+
+async def test_a_namespace_that_ends_is_recognised(hand: Hand) -> None:
+    """It has a machine-readable cause; a finalizer holds it for the test."""
+    held = hand.held("holder")
+    await hand.create(held)
+    merge = "application/merge-patch+json"
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    await hand.api("PATCH", f"{{ns}}/pods/{pod_of(held)}", hold, content_type=merge)
+    await hand.api("DELETE", "{ns}")
+    try:
+        assert await refused(hand, "late") == "namespace-terminating"
+    finally:
+        await hand.api("PATCH", f"{{ns}}/pods/{pod_of(held)}", {"metadata": {"finalizers": None}}, content_type=merge)
+
+
+async def test_a_policy_is_recognised(hand: Hand, control_plane: ControlPlane) -> None:
+    """Whatever status its author chose."""
+    name = f"no-{secrets.token_hex(3)}"
+    expression = f"object.metadata.namespace != '{hand.namespace}'"
+    policy = {
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                ]
+            },
+            "validations": [{"expression": expression, "message": "not here"}],
+        },
+    }
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+    group = "/apis/admissionregistration.k8s.io/v1"
+    kinds = (("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding))
+    for kind, body in kinds:
+        await hand.api("POST", f"{group}/{kind}", body)
+    try:
+        assert await refused(hand, "policy") == "policy"
+    finally:
+        for kind, _ in kinds:
+            await hand.api("DELETE", f"{group}/{kind}/{name}")
+
+
+async def test_without_rights_everything_is_an_alarm_and_no_rejection(
+    hand: Hand, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """A tenant's token may do nothing here: 403 of RBAC, told apart from every rule about the pod."""
+    path = control_plane.write_kubeconfig(tmp_path / "tenant", control_plane.tenant_token)
+    async with kube.connect(kubeconfig=str(path)) as transport:
+        with pytest.raises(Refused) as caught:
+            await Kube(transport).create(hand.namespace, podspec.manifest(hand.held("rights"), epoch=EPOCH))
+
+    assert caught.value.code == "rbac"
+
+
+# --- list and watch --------------------------------------------------------------------------------------------------
+
+
+async def test_pages_of_a_list_carry_one_version_and_everything(hand: Hand) -> None:
+    """Seven pods in pages of three."""
+    names = {pod_of(held) for held in [hand.held(f"page-{i}") for i in range(7)] if await hand.create(held)}
+    versions, found, after = set(), set(), ""
+    while True:
+        page = await hand.kube.page(PODS, limit=3, after=after)
+        versions.add(page.version)
+        found |= {pod.metadata.name for pod in page.items if pod.metadata.namespace == hand.namespace}
+        after = page.more
+        if not after:
+            break
+
+    assert found == names
+    assert len(versions) == 1
+
+
+async def test_a_watch_without_a_gap_over_a_killed_api_server(hand: Hand, control_plane: ControlPlane) -> None:
+    """Pods are made before, during and after kill -9 and restart: the store ends up with exactly what is there."""
+    informer: Informer[Pod] = Informer(hand.kube, PODS, lambda _: None, rng=random.Random(2))
+    task = asyncio.create_task(informer.run(), name="informer")
+    made: set[str] = set()
+
+    async def make(count: int) -> None:
+        for _ in range(count):
+            held = hand.held(f"gap-{len(made)}")
+            with contextlib.suppress(OutcomeUnknown, Conflict):
+                await hand.create(held)
+            made.add(f"{hand.namespace}/{pod_of(held)}")
+
+    try:
+        await make(5)
+        await control_plane.restart_apiserver()
+        await make(5)
+
+        async def same() -> bool:
+            page = await hand.kube.page(PODS, limit=500)
+            there = {f"{p.metadata.namespace}/{p.metadata.name}": p.metadata.uid for p in page.items}
+            known = {key: pod.metadata.uid for key, pod in informer.store.objects.items()}
+            return known == there and made <= known.keys()
+
+        await wait_until(same, what="the store has what is there", timeout_s=60.0, every_s=0.2)
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_nodes_are_read_with_what_a_decision_needs(hand: Hand) -> None:
+    """Allocatable, conditions and labels of a real kubelet."""
+    page = await hand.kube.page(NODES, limit=500)
+    [found] = [item for item in page.items if item.metadata.name == hand.node]
+
+    assert {c.type: c.status for c in found.status.conditions or ()}["Ready"] == "True"
+    assert (found.status.allocatable or {})["cpu"] == "8"
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture
+async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
+    async with connect_nats(nats_server.url, name="test") as made:
+        await made.ensure_streams()
+        yield made
+
+
+def process(folder: Path, nats: NatsServer, kubeconfig: Path) -> ServerProcess:
+    """`python -m reconciler` as it is deployed."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "GPUBUS_NATS__URLS": nats.url,
+        "GPUBUS_RECONCILER__KUBE__KUBECONFIG": str(kubeconfig),
+        "GPUBUS_LOG__FORMAT": "json",
+    }
+    return ServerProcess("reconciler", [sys.executable, "-m", "reconciler"], folder / "reconciler.log", env=env)
+
+
+async def test_killed_again_and_again_under_load_it_makes_one_pod_for_each_decision(
+    hand: Hand, bus: Bus, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """Kill -9 at random moments while sixty decisions come in: sixty pods, each with its decision, none twice."""
+    author = await Author.open(bus, namespace=hand.namespace)
+    await author.node(hand.node, cards=8)
+    service = process(tmp_path, nats_server, hand.plane.kubeconfig)
+    chance = random.Random(11)
+    uids: dict[str, str] = {}
+    try:
+        service.launch()
+        for _ in range(6):
+            records = [record for index in range(10) for record in author.placing(on=hand.node, index=index)]
+            await author.write(*records)
+            await asyncio.sleep(chance.uniform(0.5, 1.8))
+            await service.kill()
+            for pod in (await hand.api("GET", "{ns}/pods"))["items"]:
+                first = uids.setdefault(pod["metadata"]["name"], pod["metadata"]["uid"])
+                assert pod["metadata"]["uid"] == first, "a pod was made twice"
+            service.launch()
+        requests = list(author.ledger.state.requests.values())
+        for placed in requests:
+            await author.outcome(placed, "running", timeout_s=90.0)
+    finally:
+        await service.kill()
+
+    pods = (await hand.api("GET", "{ns}/pods"))["items"]
+    assert sorted(pod["metadata"]["name"] for pod in pods) == sorted(pod_of(r) for r in requests)
+    for pod in pods:
+        assert uids.get(pod["metadata"]["name"], pod["metadata"]["uid"]) == pod["metadata"]["uid"]
+        assert marks.bound_by_us(pod["metadata"]["annotations"], pod["spec"]["nodeName"])
+
+
+async def test_stopped_it_finishes_and_ends_within_five_seconds(
+    hand: Hand, bus: Bus, nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """SIGTERM with decisions in flight: exit code 0, and the next process finds nothing half done."""
+    author = await Author.open(bus, namespace=hand.namespace)
+    await author.node(hand.node)
+    service = process(tmp_path, nats_server, hand.plane.kubeconfig)
+    service.launch()
+    first = await author.place(on=hand.node)
+    await author.outcome(first, "running", timeout_s=40.0)
+    await author.write(*(record for index in range(20) for record in author.placing(on=hand.node, index=index)))
+    began = asyncio.get_running_loop().time()
+    await service.stop(grace_s=6.0)
+
+    assert asyncio.get_running_loop().time() - began < 5.5
+    assert service._child is not None
+    assert service._child.returncode == 0, service.log_tail()
+    async with kube.connect(kubeconfig=str(hand.plane.kubeconfig)) as transport, running(bus, transport):
+        for placed in list(author.ledger.state.requests.values()):
+            await author.outcome(placed, "running", timeout_s=60.0)
+
+
+async def test_it_works_with_the_rights_that_are_deployed_and_no_others(
+    hand: Hand, bus: Bus, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The whole life of a pod with a service account that has the documented rules only."""
+    name = f"reconciler-{secrets.token_hex(3)}"
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+    ]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": hand.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    await hand.api("POST", "{ns}/serviceaccounts", {"metadata": {"name": name}})
+    await hand.api("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": role}
+    await hand.api("POST", f"{rbac}/clusterrolebindings", binding)
+    token = await control_plane.service_account_token(hand.namespace, name)
+    path = control_plane.write_kubeconfig(tmp_path / "config", token)
+    author = await Author.open(bus, namespace=hand.namespace)
+    await author.node(hand.node)
+
+    async with kube.connect(kubeconfig=str(path)) as transport, running(bus, transport):
+        placed = await author.place(on=hand.node)
+        await author.outcome(placed, "running", timeout_s=30.0)
+        await author.withdraw(placed)
+        await author.outcome(placed, "ended", "gone", timeout_s=30.0)
+
+
+async def test_a_node_that_falls_silent_frees_nothing_and_one_that_is_deleted_does(
+    hand: Hand, bus: Bus, control_plane: ControlPlane
+) -> None:
+    """The kubelet is killed: facts say not ready, the outcome stays. The Node object goes: gone, and so is the pod."""
+    author = await Author.open(bus, namespace=hand.namespace)
+    lost = HollowNode(control_plane, f"lost-{secrets.token_hex(3)}")
+    await lost.start()
+    closed = False
+    try:
+        await author.node(lost.name)
+        async with kube.connect(kubeconfig=str(control_plane.kubeconfig)) as transport, running(bus, transport):
+            placed = await author.place(on=lost.name)
+            await author.outcome(placed, "running", timeout_s=30.0)
+            await lost.kill()
+            await lost.wait_lost()
+
+            async def told_unready() -> bool:
+                facts = await author.facts(lost.name)
+                return facts is not None and not facts.ready
+
+            await wait_until(told_unready, what="the node is said to be unready")
+            still = await author.last_outcome(placed)
+            assert still is not None
+            assert still.phase == "running"
+
+            await lost.close()
+            closed = True
+
+            async def told_gone() -> bool:
+                facts = await author.facts(lost.name)
+                return facts is not None and facts.gone
+
+            await wait_until(told_gone, what="the node is said to be gone")
+            await author.outcome(placed, "ended", "gone", timeout_s=60.0)
+    finally:
+        if not closed:
+            await lost.close()
