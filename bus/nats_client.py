@@ -47,6 +47,7 @@ DENIAL_MEMORY_S = 10.0
 """How long a denied publish is remembered: core publishes to that subject fail at once, and are tried again later."""
 
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
+_TROUBLES = 3
 _BACKOFF_S = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 
@@ -70,8 +71,8 @@ class SafeClient(Client):
         self.listeners: set[Callable[[], None]] = set()
         """Called when the connection is lost and when it is back."""
         self.denials: dict[tuple[str, str], float] = {}
-        self.trouble = ""
-        """The last error text, for people: why a connect did not succeed."""
+        self.troubles: list[str] = []
+        """The last distinct error texts: a refused login shows as a refusal or as a reset, as the race goes."""
         self._calls: dict[bytes, tuple[asyncio.Future[Answer], str]] = {}
         self._tokens = itertools.count()
         self._reply_prefix = ""
@@ -184,16 +185,17 @@ class SafeClient(Client):
     async def on_error(self, error: Exception) -> None:
         """The error callback: never raises. Permission texts come in lower case and are mapped back to their calls."""
         self.counts["error"] += 1
-        before, self.trouble = self.trouble, str(error) or type(error).__name__
-        denied = _DENIED.search(self.trouble)
+        text = str(error) or type(error).__name__
+        denied = _DENIED.search(text)
         if denied is None:
-            log.log(logging.DEBUG if self.trouble == before else logging.INFO, "connection: %s", self.trouble)
+            log.log(logging.DEBUG if text in self.troubles else logging.INFO, "connection: %s", text)
+            self.troubles = [*(known for known in self.troubles if known != text), text][-_TROUBLES:]
             return
         self.counts["denied"] += 1
-        log.warning("the server refused: %s", self.trouble)
+        log.warning("the server refused: %s", text)
         self.denials[denied[1], denied[2]] = asyncio.get_running_loop().time()
         if denied[1] == "publish":
-            self._fail_calls(NotPermitted(self.trouble), subject=denied[2])
+            self._fail_calls(NotPermitted(text), subject=denied[2])
 
     def denied(self, kind: str, subject: str) -> bool:
         """Whether the server refused this `publish` or `subscription` a short while ago."""
@@ -211,6 +213,7 @@ class SafeClient(Client):
         """The reconnected callback."""
         self.generation += 1
         self.denials.clear()
+        self.troubles.clear()
         log.info("connected again to %s", self.connected_url.netloc if self.connected_url else "?")
         self._tell_listeners()
 

@@ -43,10 +43,10 @@ async def open_client(client: SafeClient, closed: asyncio.Event, *, timeout_s: f
         await _abandon(client, connecting)
         raise
     if connecting.done() and not connecting.cancelled() and connecting.exception() is not None:
-        client.trouble = str(connecting.exception())
+        client.troubles.append(str(connecting.exception()))
     if not client.is_connected:
         await _abandon(client, connecting)
-        reason = client.trouble or client.last_error or "no answer"
+        reason = "; ".join(client.troubles) or client.last_error or "no answer"
         raise BusUnavailable(f"not connected within {timeout_s:g} s: {reason}")
 
 

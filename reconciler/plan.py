@@ -167,6 +167,9 @@ def _ended(held: Held, seen: Seen) -> Step | None:
     """A kubelet reports the end of a pod that is being deleted before its object goes: say why it ended."""
     if not seen.terminal:
         return None
+    fault = "" if _spoken_of(held, seen) else _fault(held.placement, seen)
+    if fault and seen.terminating:
+        return Wait(reason=f"terminating: {fault}")
     why = ("withdrawn" if held.request.withdrawn else "its pod was deleted") if seen.terminating else ""
     return _say(held, replace(seen, reason=": ".join(filter(None, (why, seen.reason)))))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import logging
 import signal
@@ -278,6 +279,16 @@ async def _main(
         finally:
             # Blocks the event loop, on which nothing is left.
             process.telemetry.shutdown(process.flush_s())
+
+
+def _calm_the_collector() -> None:
+    """Full collections every few hundred thousand allocations, not every few thousand.
+
+    Messages and states hold no cycles, so reference counts free them; a full collection over the state of 1,000 nodes
+    and 20,000 requests finds nothing and stops everything for 25 ms. What was imported is never looked at again.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @contextlib.contextmanager

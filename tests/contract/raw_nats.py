@@ -77,6 +77,5 @@ async def fake_server(
 async def log_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """INFO, CONNECT, PING, PONG."""
     writer.write(INFO + b"\r\n")
-    while await reader.readline() != b"PING\r\n":
-        pass
+    await reader.readuntil(b"PING\r\n")
     writer.write(b"PONG\r\n")

@@ -13,15 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 
 from bus.protocol import Bus, BusError, Received
+from bus.runtime.deadline import Deadline
+from bus.runtime.process import Process
+from bus.runtime.telemetry import start_in_memory
 from contracts.inventory import Card, Heartbeat, NodeFacts, NodeInventory
 from contracts.messages import encode
 from contracts.outcomes import AllocationsPage, Outcome
 from contracts.subjects import ALLOCATIONS, HEARTBEATS, INVENTORY, NODE_FACTS, OUTCOMES
 from contracts.units import CardUuid, NodeName, RequestUid, node_token, pod_name
+from scheduler.service import Scheduler
+from scheduler.settings import SchedulerSettings, SchedulingSettings
 
 BEAT_S = 0.5
 
@@ -52,25 +59,26 @@ class FakeCluster:
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
-    async def node(self, name: str, *, cards: int = 1, memory_mib: int = 80_000, pods: int = 10_000) -> None:
+    async def node(
+        self, name: str, *, cards: int = 1, memory_mib: int = 80_000, model: str = "A100", **facts: Any
+    ) -> None:
         """A node that Kubernetes and its monitor have told of, with a first heartbeat."""
         self._cards[name] = cards
         self._lives[name] = self._lives.get(name, 0) + 1
         found = tuple(
-            Card(uuid=CardUuid(f"GPU-{name}-{i}"), index=i, model="A100", memory_total_mib=memory_mib)
+            Card(uuid=CardUuid(f"GPU-{name}-{i}"), index=i, model=model, memory_total_mib=memory_mib)
             for i in range(cards)
-        )
-        facts = NodeFacts(
-            node=NodeName(name),
-            uid=f"uid-{name}",
-            allocatable_cpu_milli=64_000,
-            allocatable_memory_mib=512_000,
-            allocatable_pods=pods,
         )
         inventory = NodeInventory(node=NodeName(name), boot_id="b", incarnation="i", cards=found)
         await self.bus.store(INVENTORY.subject(node=node_token(name)), encode(inventory))
-        await self.bus.store(NODE_FACTS.subject(node=node_token(name)), encode(facts))
+        await self.facts(name, **facts)
         await self.speak(name)
+
+    async def facts(self, name: str, **changes: Any) -> None:
+        """What Kubernetes says of it now."""
+        roomy = {"allocatable_cpu_milli": 64_000, "allocatable_memory_mib": 512_000, "allocatable_pods": 10_000}
+        told = NodeFacts(node=NodeName(name), uid=f"uid-{name}", **{**roomy, **changes})
+        await self.bus.store(NODE_FACTS.subject(node=node_token(name)), encode(told))
 
     def silence(self, name: str) -> None:
         """Its monitor says nothing more."""
@@ -125,3 +133,23 @@ class FakeCluster:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
         await self._stack.aclose()
+
+
+@contextlib.asynccontextmanager
+async def deciding(bus: Bus, **settings: Any) -> AsyncIterator[Scheduler]:
+    """A scheduler in this process, until the context ends; for tests that need no process to kill."""
+    name = f"scheduler-{secrets.token_hex(4)}"
+    deadline, (telemetry, _) = Deadline(), start_in_memory("scheduler")
+    process = Process("scheduler", name, telemetry, deadline)
+    made = Scheduler(SchedulerSettings(scheduler=SchedulingSettings(**settings)), process)
+    stop = asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(made.serve(bus, stop), name=name)
+            try:
+                yield made
+            finally:
+                stop.set()
+    finally:
+        telemetry.shutdown(0.1)
+        deadline.disarm()

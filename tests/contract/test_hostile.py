@@ -1,87 +1,48 @@
 """Hostile and malformed messages against a running scheduler: each has a clear answer, and the next request is served.
 
-Rights for the streams are as wide as they can be: everybody may publish everything. What permissions would stop
-earlier is shown at the end.
+Rights for the streams are as wide as they can be: everybody may publish everything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from bus.client import connect
-from bus.protocol import NO_HEADERS, Bus, BusError, Headers, NotPermitted, PayloadTooLarge, Received
-from contracts.subjects import DEAD_LETTERS, EVENTS, EXPLAIN, LEDGER, REQUESTS, STATE, SUBMIT, WHAT_IF
-from tests.contract.raw_nats import RawClient, raw_client
+from bus.protocol import PayloadTooLarge
+from contracts.subjects import DEAD_LETTERS, EVENTS, EXPLAIN, REQUESTS, STATE, SUBMIT, WHAT_IF
+from tests.contract.hostile_door import (
+    NAMESPACE,
+    PLAIN,
+    Attack,
+    Door,
+    buried,
+    elsewhere,
+    forged,
+    framed,
+    headed,
+    nothing,
+    over,
+    payload,
+    placed,
+    refused,
+    stopped,
+    text,
+)
+from tests.contract.raw_nats import raw_client
 from tests.contract.scheduler_rig import FakeCluster, request
 from tests.servers.checker import judge
 from tests.servers.history import gathered
-from tests.servers.line import Line, exit_code, log_lines
+from tests.servers.line import Line, log_lines
 from tests.servers.natsd import NatsServer
-from tests.servers.process import ServerProcess, wait_until
+from tests.servers.process import wait_until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
-
-ANSWER_S = 5.0
-NAMESPACE = "default"
-SUBJECT = b"gpubus.v1.requests.default"
-
-
-class Door:
-    """Everything an attacker has, and ears for the answers."""
-
-    def __init__(self, bus: Bus, raw: RawClient, cluster: FakeCluster, scheduler: ServerProcess) -> None:
-        self.bus, self.raw, self.cluster, self.scheduler = bus, raw, cluster, scheduler
-        self.events: list[dict[str, Any]] = []
-        self.letters: list[dict[str, Any]] = []
-        self._good = itertools.count()
-
-    async def hear(self, message: Received) -> None:
-        kind = self.events if EVENTS.parse(message.subject) else self.letters
-        kind.append(json.loads(message.data))
-
-    async def send(self, payload: object, *, namespace: str = NAMESPACE, headers: Headers = NO_HEADERS) -> int:
-        """Publish to the requests stream; the sequence."""
-        data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-        return (await self.bus.store(f"gpubus.v1.requests.{namespace}", data, headers=headers)).sequence
-
-    async def frame(self, header: bytes, subject: bytes = SUBJECT) -> int:
-        """A good request in bytes that no client library would send; the sequence it was stored at."""
-        data = json.dumps(request(f"framed-{next(self._good)}", 1)).encode()
-        before = await self.bus.last_sequence(REQUESTS.stream)
-        await self.raw.publish(subject, data, header)
-        last = await self.bus.last_sequence(REQUESTS.stream)
-        assert last == before + 1, "the server did not store it"
-        return last
-
-    async def serves(self) -> None:
-        """The next good request is placed."""
-        name = f"good-{next(self._good)}"
-        await self.send(request(name, 1))
-        await self.heard(lambda e: e["name"] == name and e["phase"] == "placed", self.events, f"{name} is placed")
-
-    async def heard(self, wanted: Callable[[dict[str, Any]], bool], among: list[dict[str, Any]], what: str) -> Any:
-        """The first that fits, within five seconds."""
-        found: list[dict[str, Any]] = []
-
-        async def some() -> bool:
-            found[:] = [one for one in among if wanted(one)]
-            return bool(found) or not self.scheduler.running
-
-        try:
-            await wait_until(some, what=what, timeout_s=ANSWER_S)
-            assert found, f"the scheduler has ended: {what}"
-        except AssertionError as error:
-            error.add_note(self.scheduler.log_tail(5))
-            raise
-        return found[0]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -104,130 +65,6 @@ async def door() -> AsyncIterator[Door]:
 
         await wait_until(ready, what="the scheduler is active", timeout_s=30.0)
         yield found
-
-
-# --- what is expected ------------------------------------------------------------------------------------------------
-
-Send = Callable[[Door], Awaitable[int]]
-Check = Callable[[Door, int], Awaitable[None]]
-
-
-class Attack(NamedTuple):
-    """What is sent, and how it must end."""
-
-    name: str
-    send: Send
-    check: Check
-
-
-def refused(field: str, bound: str = "") -> Check:
-    """A `refused` event that names the field, the value found and the bound."""
-
-    async def check(door: Door, sequence: int) -> None:
-        def answers(event: dict[str, Any]) -> bool:
-            return event["phase"] == "refused" and event.get("request_sequence") == sequence
-
-        event = await door.heard(answers, door.events, f"request {sequence} is refused")
-        found = [r for r in event["refusals"] if r["field"].startswith(field)]
-        assert found, event
-        assert all(found[0][part] for part in ("value", "bound", "text"))
-        assert bound in found[0]["bound"]
-
-    return check
-
-
-def buried(reason: str, stream: str = REQUESTS.stream) -> Check:
-    """A dead letter with its reason."""
-
-    async def check(door: Door, sequence: int) -> None:
-        def answers(letter: dict[str, Any]) -> bool:
-            return letter["origin_stream"] == stream and letter["origin_sequence"] == sequence
-
-        letter = await door.heard(answers, door.letters, f"message {sequence} of {stream} is a dead letter")
-        assert reason.lower() in letter["reason"].lower(), letter["reason"]
-
-    return check
-
-
-async def placed(door: Door, sequence: int) -> None:
-    """Disarmed: what was dangerous about it has no effect, the request is served."""
-    await door.heard(
-        lambda e: e["phase"] == "placed" and e.get("request_sequence") == sequence, door.events, "it is placed"
-    )
-
-
-async def nothing(door: Door, sequence: int) -> None:
-    """No answer is due; that the next request is served is checked for all."""
-
-
-def payload(name: str, changes: object, check: Check) -> Attack:
-    """A request with parts changed: a mapping is laid over it, bytes are sent as they are."""
-
-    async def send(door: Door) -> int:
-        if isinstance(changes, Mapping):
-            return await door.send(over(request("evil"), changes))
-        return await door.send(changes if isinstance(changes, bytes) else json.dumps(changes).encode())
-
-    return Attack(name, send, check)
-
-
-def over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`changes` laid over `base`, mapping by mapping."""
-    both = {**base}
-    for key, value in changes.items():
-        nested = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
-        both[key] = over(both[key], value) if nested else value
-    return both
-
-
-def text(template: str, **parts: str) -> bytes:
-    """A request as text, for what no JSON encoder would write: NaN, long numbers, repeated keys."""
-    base = {"pod": '{"image":"busybox"}', "share": "1", "name": '"evil"', "more": ""}
-    return template.format(**{**base, **parts}).encode()
-
-
-PLAIN = '{{"type":"pod.request.v1","name":{name},"pod":{pod},"gpu":{{"share_milli":{share}}}{more}}}'
-
-
-def framed(name: str, header: bytes, check: Check, *, subject: bytes = SUBJECT) -> Attack:
-    return Attack(name, lambda door: door.frame(header, subject=subject), check)
-
-
-def headed(name: str, headers: Mapping[str, str], check: Check) -> Attack:
-    """A good request with a header that means something to a server or to us."""
-
-    async def send(door: Door) -> int:
-        return await door.send(request(f"headed-{abs(hash(name)) % 10**8}", 1), headers=headers)
-
-    return Attack(name, send, check)
-
-
-def stopped(name: str, headers: Mapping[str, str], error: type[BusError] = BusError) -> Attack:
-    """The server itself refuses to store it, and says so to the sender."""
-
-    async def send(door: Door) -> int:
-        with pytest.raises(error):
-            await door.send(request("evil"), headers=headers)
-        return 0
-
-    return Attack(name, send, nothing)
-
-
-def elsewhere(name: str, namespace: str) -> Attack:
-    async def send(door: Door) -> int:
-        return await door.send(request("evil"), namespace=namespace)
-
-    return Attack(name, send, buried("namespace"))
-
-
-def forged(name: str, subject: str, message: object, check: Check) -> Attack:
-    """Something a monitor or the reconciler might say, on their subject, by somebody else."""
-
-    async def send(door: Door) -> int:
-        data = message if isinstance(message, bytes) else json.dumps(message).encode()
-        return (await door.bus.store(subject, data)).sequence
-
-    return Attack(name, send, check)
 
 
 FACTS = "GPUBUS_FACTS"
@@ -491,82 +328,3 @@ async def test_every_message_of_all_this_has_exactly_one_fate(door: Door) -> Non
     findings = judge(await gathered(door.bus))
     assert findings == []
     assert all(line.get("level") not in ("critical", "error") for line in log_lines(door.scheduler))
-
-
-# --- the ledger itself -----------------------------------------------------------------------------------------------
-
-FORGERY = {"type": "ledger.commit.v1", "pool": "default", "epoch": "evil", "number": 9, "predecessor": 1, "author": "e"}
-
-
-@pytest.mark.parametrize(
-    "data", [b"garbage", json.dumps({**FORGERY, "records": []}).encode()], ids=["no commit", "a lie"]
-)
-async def test_a_forged_commit_stops_every_scheduler_loudly(data: bytes) -> None:
-    """Whoever may publish to the ledger can stop it, and nothing else.
-
-    Nobody goes on behind a commit that does not add up, and the log says at which sequence it stands. Starting again
-    does not help: an operator must look.
-    """
-    async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(NatsServer())
-        bus = await stack.enter_async_context(connect(server.url, name="test"))
-        await bus.ensure_streams()
-        cluster = await stack.enter_async_context(FakeCluster(bus))
-        await cluster.node("gpu-1")
-        line = await stack.enter_async_context(Line([server.url], schedulers=2, reconciler=False))
-
-        async def begun() -> bool:
-            answers = [await line.readyz(scheduler) for scheduler in line.schedulers]
-            return all(a.status == 200 for a in answers) and await bus.last_sequence(LEDGER.stream) >= 2
-
-        await wait_until(begun, what="the ledger has begun", timeout_s=30.0)
-        at = (await bus.store(LEDGER.subject(pool="default"), data)).sequence
-        await bus.store(REQUESTS.subject(namespace=NAMESPACE), json.dumps(request("after")).encode())
-
-        async def ended() -> bool:
-            return not any(scheduler.running for scheduler in line.schedulers)
-
-        await wait_until(ended, what="both schedulers have ended", timeout_s=ANSWER_S)
-        assert await bus.last_sequence(LEDGER.stream) == at
-        for scheduler in line.schedulers:
-            assert exit_code(scheduler) == 1
-            last = [str(line_.get("reason")) for line_ in log_lines(scheduler) if line_["message"] == "ending"]
-            assert str(at) in last[-1], last
-
-
-TENANTS = """
-authorization {
-  users: [
-    { user: ours, password: pw }
-    { user: alice, password: pw, permissions: {
-        publish: ["gpubus.v1.requests.alice", "gpubus.v1.ask.*.alice"]
-        subscribe: ["gpubus.v1.events.alice.>", "_INBOX.alice.>"]
-    } }
-  ]
-}
-"""
-
-
-async def test_a_tenant_with_rights_by_subject_reaches_its_requests_and_nothing_else() -> None:
-    """Accounts as a deployment sets them up: forged commits, facts, outcomes and others' requests end at the server."""
-    async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(NatsServer(extra=TENANTS))
-        ours = await stack.enter_async_context(connect(server.url, name="ours", user="ours", password="pw"))
-        await ours.ensure_streams()
-        alice = await stack.enter_async_context(
-            connect(server.url, name="alice", user="alice", password="pw", inbox_prefix="_INBOX.alice")
-        )
-        for subject in (
-            "gpubus.v1.ledger.default",
-            "gpubus.v1.nodes.gpu-1.inventory",
-            "gpubus.v1.nodes.gpu-1.facts",
-            "gpubus.v1.outcomes.bob.train",
-            "gpubus.v1.events.bob.train",
-            "gpubus.v1.leases.scheduler-default",
-            "gpubus.v1.requests.bob",
-        ):
-            with pytest.raises(NotPermitted):
-                await alice.store(subject, b"forged")
-        for stream in ("GPUBUS_LEDGER", "GPUBUS_EVENTS", "GPUBUS_LEASES", "GPUBUS_OUTCOMES", "GPUBUS_FACTS"):
-            assert await ours.last_sequence(stream) == 0
-        assert (await alice.store("gpubus.v1.requests.alice", b"mine")).sequence == 1

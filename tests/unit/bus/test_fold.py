@@ -162,6 +162,26 @@ def test_a_card_that_shrank_is_an_alarm_and_takes_nothing() -> None:
     validate(c.state)
 
 
+@pytest.mark.parametrize(("share", "memory_mib", "alarm"), [(1000, 81_920, False), (1001, 1, True), (1, 81_921, True)])
+def test_only_what_is_beyond_the_card_is_an_alarm(share: int, memory_mib: int, alarm: bool) -> None:
+    """Claim: share and memory are judged each for itself, and a full card is in order."""
+    c = cluster(node("n1").gpus(1))
+    c.fold(accepted("u1", "a"), accepted("u2", "b"))
+    c.fold(adopted("u1", piece(A, share - share // 2, memory_mib)), adopted("u2", piece(A, max(share // 2, 0))))
+    assert bool(c.state.overcommits()) is alarm
+
+
+def test_a_request_lives_until_its_end_is_seen() -> None:
+    """Claim: pending, placed and withdrawn-but-running requests keep their name."""
+    c = cluster(node("n1").gpus(1))
+    waiting, held = c.accept(request("w")), c.hold(request("a"), "n1", 0)
+    c.fold(Withdrawn(uid=held.uid))
+    assert (waiting.live, held.live) == (True, True)
+    c.fold(Withdrawn(uid=waiting.uid), Released(uid=held.uid, evidence="gone"))
+    assert (waiting.live, held.live) == (False, False)
+    assert (c.state.get(held.uid), c.state.requests) == (held, {})
+
+
 def test_a_uuid_listed_twice_in_one_inventory_is_one_card() -> None:
     """Claim: a monitor's stutter neither doubles a card nor loses its tenants."""
     c = cluster(node("n1").gpus(1))

@@ -15,7 +15,7 @@ from bus.ledger.state import LedgerState, NodeState
 from bus.protocol import MALFORMED, Received
 from contracts.decisions import CardSlice, Commit, Released, Reserved, Resized, Withdrawn
 from contracts.units import RequestUid
-from tests.builders.history import Log, Step, accepted, as_message, inventory, piece, reserve, steps, tell
+from tests.builders.history import Log, Step, accepted, adopted, as_message, inventory, piece, reserve, steps, tell
 from tests.builders.ledger import cluster, node
 
 
@@ -150,6 +150,30 @@ def test_growth_beyond_the_card_is_judged_and_growth_in_the_other_measure_is_not
     log.write(inventory("n1", "n1-gpu0", memory_mib=10))
     log.write(Resized(uid=RequestUid("u2"), share_milli=900, memory_mib=80))
     assert prove(log.messages).holds
+
+
+def test_a_card_that_is_exactly_full_holds_and_so_does_one_that_was_found_too_full() -> None:
+    """Claim: the bound is allowed; what was adopted beyond it is counted, and may still change in the other measure."""
+    log = a_log()
+    log.write(accepted("u4", "d"), accepted("u5", "e"))
+    log.write(reserve(log.state.requests[RequestUid("u4")], "n1", piece("n1-gpu0", 400, 81_920 - 80)))
+    assert prove(log.messages).holds
+    log.write(adopted("u5", piece("n1-gpu0", 300, 0)))
+    log.write(Resized(uid=RequestUid("u4"), share_milli=400, memory_mib=1))
+    log.write(Resized(uid=RequestUid("u4"), share_milli=400, memory_mib=2))
+    proof = prove(log.messages)
+    assert proof.holds, proof
+    assert proof.peaks[0].share_milli == 1300
+
+
+def test_a_proof_from_a_checkpoint_knows_what_was_placed_before_it() -> None:
+    """Claim: the books are opened with the placements of the state, and without its queue."""
+    log = a_log()
+    prover = Prover(state=log.replay(6))
+    log.write(accepted("u4", "d"))
+    log.write(reserve(log.state.requests[RequestUid("u4")], "n1", piece("n1-gpu0", 400)))
+    assert all(prover.take(message) for message in log.messages[6:]), prover.broken
+    assert prover.proof().peaks[0].share_milli == 1000
 
 
 @settings(max_examples=80, deadline=None)

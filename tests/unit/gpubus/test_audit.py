@@ -199,7 +199,7 @@ def test_the_report_ends_in_one_line_with_every_number() -> None:
     numbers = "placed 1, pending 0, refused 3, ended 0, withdrawn 0, dead letters 2, over-commits 0"
     assert lines[1] == "replay  0 decisions computed again from the log before each: all equal, byte for byte"
     assert lines[2] == f"audit   {numbers}: adds up"
-    assert lines[2:5] == ["FINDING  WHAT  REASON", "a        x     why", ""]
+    assert lines[3:6] == ["FINDING  WHAT  REASON", "a        x     why", ""]
     assert lines[-1] == f"audit   {numbers}: 1 finding"
 
 

@@ -119,6 +119,13 @@ ROWS: list[tuple[str, RequestState | None, Seen | None, dict[str, Any], tuple[ob
         (Publish, "ended"),
     ),
     ("an end on the wrong node too", LIVE, replace(SUCCEEDED, node="n2", bound_by_us=False), {}, (Publish, "ended")),
+    (
+        "but one that was taken back gives way to the right one",
+        LIVE,
+        replace(FAILED, node="n2", bound_by_us=False, terminating=True),
+        {},
+        (Wait,),
+    ),
     # --- withdrawn
     ("a withdrawn request without a pod is gone", WITHDRAWN, None, {}, (Publish, "gone")),
     ("whatever it was refused with", WITHDRAWN, None, {"blocked": NEVER}, (Publish, "gone")),

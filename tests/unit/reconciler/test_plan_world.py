@@ -26,7 +26,17 @@ from tests.builders.pods import created, foreign, one_placed, terminated, termin
 
 EVENTS = (
     *("reconcile",) * 6,
-    *("runs", "ends", "fails", "withdraw", "release", "user deletes", "kubelet ends it", "object gone"),
+    *(
+        "runs",
+        "ends",
+        "fails",
+        "withdraw",
+        "release",
+        "user deletes",
+        "kubelet reports",
+        "kubelet ends it",
+        "object gone",
+    ),
     *("foreign pod", "strip", "bound elsewhere", "observe", "forget words"),
 )
 history = st.lists(st.sampled_from(EVENTS), max_size=30)
@@ -150,6 +160,11 @@ class World:
     def _user_deletes(self) -> None:
         if self.pod is not None:
             self.pod = terminating(self.pod) if self.pod.spec.node_name else None
+
+    def _kubelet_reports(self) -> None:
+        """A real kubelet reports the end of a pod that is being deleted before its object goes."""
+        if self.pod is not None and self.pod.metadata.deletion_timestamp:
+            self._status("Failed", container_statuses=(terminated(137),))
 
     def _kubelet_ends_it(self) -> None:
         if self.pod is not None and self.pod.metadata.deletion_timestamp:

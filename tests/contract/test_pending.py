@@ -1,0 +1,332 @@
+"""Waiting: told once and with numbers, tried again when something that could help has changed, in order, and only then.
+
+A scheduler in this process over both buses; nodes and outcomes are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from bus.protocol import Bus
+from contracts.inventory import CordonCard, Taint
+from contracts.messages import encode
+from contracts.subjects import CORDONS, EVENTS, LEDGER, REQUESTS, STATE, SUBMIT
+from contracts.units import CardUuid, NodeName
+from tests.contract.bus_worlds import World, collect
+from tests.contract.scheduler_rig import FakeCluster, deciding, request
+from tests.servers.checker import judge
+from tests.servers.history import gathered
+from tests.servers.process import wait_until
+
+NAMESPACE = "default"
+QUIET_S = 2.5
+"""Pending requests are looked at once a second: two rounds with nothing to tell."""
+
+
+class Place:
+    """A cluster, the scheduler's bus, and somebody who submits and listens."""
+
+    def __init__(self, bus: Bus, cluster: FakeCluster) -> None:
+        self.bus, self.cluster = bus, cluster
+
+    async def submit(self, payload: dict[str, Any], namespace: str = NAMESPACE) -> int:
+        stored = await self.bus.store(REQUESTS.subject(namespace=namespace), json.dumps(payload).encode())
+        return stored.sequence
+
+    async def submits(self, name: str, share_milli: int, **more: Any) -> None:
+        await self.submit(request(name, share_milli, **more))
+
+    async def events(self, name: str) -> list[dict[str, Any]]:
+        subject = EVENTS.subject(namespace=NAMESPACE, name=name)
+        return [json.loads(m.data) for m in await collect(self.bus, EVENTS.stream, subject=subject)]
+
+    async def until(self, name: str, phase: str, *, timeout_s: float = 10.0) -> dict[str, Any]:
+        """The first event of that phase."""
+        found: list[dict[str, Any]] = []
+
+        async def some() -> bool:
+            found[:] = [event for event in await self.events(name) if event["phase"] == phase]
+            return bool(found)
+
+        await wait_until(some, what=f"{name} is {phase}", timeout_s=timeout_s)
+        return found[0]
+
+    async def phases(self, name: str) -> list[str]:
+        return [event["phase"] for event in await self.events(name)]
+
+    async def ends(self, name: str) -> None:
+        """Its pod is seen to end."""
+        uid = (await self.until(name, "placed"))["uid"]
+        await self.cluster.outcome(uid, NAMESPACE, name, "ended")
+        await self.until(name, "ended")
+
+    async def withdraws(self, name: str) -> None:
+        await self.submit({"type": "pod.withdraw.v1", "name": name})
+
+    async def summary(self) -> dict[str, int]:
+        answer = await self.bus.request(STATE.subject(), b'{"type":"ask.state.v1","what":"summary"}')
+        summary: dict[str, int] = json.loads(answer.data)["summary"]
+        return {name: count for name, count in summary.items() if name not in ("nodes", "cards")}
+
+    async def commits(self) -> int:
+        return await self.bus.last_sequence(LEDGER.stream)
+
+    async def proved(self) -> None:
+        """The independent checker over everything that was said."""
+        assert judge(await gathered(self.bus)) == []
+
+
+@pytest_asyncio.fixture
+async def place(world: World) -> AsyncIterator[Place]:
+    """One node with one card, and a scheduler that knows it."""
+    theirs, ours = await world.client("scheduler"), await world.client("test")
+    await ours.ensure_streams()
+    async with FakeCluster(ours) as cluster, deciding(theirs):
+        await cluster.node("gpu-1", cards=1)
+        here = Place(ours, cluster)
+        await here.submits("holder", 700)
+        await here.until("holder", "placed", timeout_s=20.0)
+        yield here
+        await here.proved()
+
+
+async def test_three_halves_wait_for_a_card_with_less_than_one_and_are_told_so_once(place: Place) -> None:
+    """A card with 300 free: bounded effort, no storm of events or commits; they are placed when space appears."""
+    names = ["half-0", "half-1", "half-2"]
+    for name in names:
+        await place.submits(name, 500)
+    told = [await place.until(name, "pending") for name in names]
+    commits = await place.commits()
+    await asyncio.sleep(QUIET_S)
+
+    assert await place.commits() == commits
+    assert [await place.phases(name) for name in names] == [["accepted", "pending"]] * 3
+    assert {(event["reasons"][0]["needed"], event["reasons"][0]["free"]) for event in told} == {(500, 300)}
+    await place.ends("holder")
+    for name in names[:2]:
+        await place.until(name, "placed")
+    assert "placed" not in await place.phases("half-2")
+    await place.ends("half-0")
+    await place.until("half-2", "placed")
+
+
+async def test_a_small_one_passes_by_a_large_one_that_does_not_fit(place: Place) -> None:
+    """The head of the queue holds up its own kind only."""
+    await place.submits("large", 1000)
+    await place.until("large", "pending")
+    await place.submits("small", 300)
+
+    assert (await place.until("small", "placed"))["node"] == "gpu-1"
+    assert "placed" not in await place.phases("large")
+
+
+async def test_higher_priority_goes_first_and_the_older_among_equals(place: Place) -> None:
+    """Four wait for one card, one after the other."""
+    await place.ends("holder")
+    await place.submits("first", 1000)
+    for name, priority in (("old", 0), ("young", 0), ("urgent", 10), ("late", -5)):
+        await place.submits(name, 1000, priority=priority)
+        await place.until(name, "pending")
+    order = ["first", "urgent", "old", "young", "late"]
+    for name, following in zip(order, [*order[1:], ""], strict=True):
+        await place.ends(name)
+        if following:
+            await place.until(following, "placed")
+
+    at = [(await place.until(name, "placed"))["ledger_sequence"] for name in order]
+    assert at == sorted(at)
+
+
+# --- what could help -------------------------------------------------------------------------------------------------
+
+Change = Callable[[Place], Awaitable[object]]
+
+
+class Help(NamedTuple):
+    """A request that waits, and the change after which it is placed."""
+
+    name: str
+    asks: dict[str, Any]
+    before: Change
+    change: Change
+
+
+async def no_change(place: Place) -> None:
+    """The cluster is as it is."""
+
+
+async def cordon(place: Place, *, cordoned: bool) -> None:
+    order = CordonCard(node=NodeName("gpu-1"), card=CardUuid("GPU-gpu-1-0"), cordoned=cordoned)
+    token = CORDONS.pattern.count("{") > 1
+    names = {"node": "gpu-1", "card": "GPU-gpu-1-0"} if token else {"node": "gpu-1"}
+    await place.bus.store(CORDONS.subject(**names), encode(order))
+
+
+async def withdrawn_and_gone(place: Place) -> None:
+    """A withdrawal alone frees nothing: the pod has to be seen to be gone."""
+    await place.withdraws("holder")
+    await place.until("holder", "withdrawn")
+    await asyncio.sleep(0.3)
+    assert "placed" not in await place.phases("waits")
+    uid = (await place.until("holder", "placed"))["uid"]
+    await place.cluster.outcome(uid, NAMESPACE, "holder", "gone")
+
+
+TAINTED = {"taints": (Taint(key="repair", effect="NoSchedule"),)}
+
+HELP = [
+    Help("a pod ends", {"share_milli": 500}, no_change, lambda p: p.ends("holder")),
+    Help("a withdrawn pod is gone", {"share_milli": 500}, no_change, withdrawn_and_gone),
+    Help("a node comes", {"share_milli": 500}, no_change, lambda p: p.cluster.node("gpu-2")),
+    Help("a node gets a second card", {"share_milli": 500}, no_change, lambda p: p.cluster.node("gpu-1", cards=2)),
+    Help(
+        "a card is given back",
+        {"share_milli": 100},
+        lambda p: cordon(p, cordoned=True),
+        lambda p: cordon(p, cordoned=False),
+    ),
+    Help(
+        "Kubernetes calls the node ready again",
+        {"share_milli": 100},
+        lambda p: p.cluster.facts("gpu-1", ready=False),
+        lambda p: p.cluster.facts("gpu-1"),
+    ),
+    Help(
+        "a taint is lifted",
+        {"share_milli": 100},
+        lambda p: p.cluster.facts("gpu-1", **TAINTED),
+        lambda p: p.cluster.facts("gpu-1"),
+    ),
+    Help(
+        "a foreign pod leaves the CPU free",
+        {"share_milli": 100},
+        lambda p: p.cluster.facts("gpu-1", foreign_cpu_milli=64_000),
+        lambda p: p.cluster.facts("gpu-1", foreign_cpu_milli=1_000),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", HELP, ids=[case.name for case in HELP])
+async def test_it_is_tried_again_when_something_that_could_help_has_changed(place: Place, case: Help) -> None:
+    """At once, without a timer that tries all the time."""
+    before = await place.commits()
+    await case.before(place)
+    if case.before is not no_change:
+        await wait_until(lambda: _more(place, before), what="the change is in the ledger")
+    await place.submits("waits", **case.asks)
+    await place.until("waits", "pending")
+    began = time.monotonic()
+    await case.change(place)
+    await place.until("waits", "placed", timeout_s=3.0)
+
+    assert time.monotonic() - began < 3.0
+
+
+async def _more(place: Place, commits: int) -> bool:
+    return await place.commits() > commits
+
+
+# --- life signs ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_silent_node_takes_nothing_and_frees_nothing_and_is_back_with_one_heartbeat(place: Place) -> None:
+    """Five seconds of silence; what runs there stays counted; the first heartbeat places what waits."""
+    silent = time.monotonic()
+    place.cluster.silence("gpu-1")
+    await asyncio.sleep(3.0)
+    await place.submits("early", 10)
+    await place.until("early", "placed", timeout_s=1.5)
+    assert time.monotonic() - silent < 5.0
+    await asyncio.sleep(silent + 5.8 - time.monotonic())
+    await place.submits("waits", 10)
+    told = await place.until("waits", "pending")
+
+    assert told["reasons"][0]["code"] == "stale"
+    assert await place.summary() == {"accepted": 3, "placed": 2, "pending": 1}
+    await asyncio.sleep(QUIET_S)
+    assert await place.summary() == {"accepted": 3, "placed": 2, "pending": 1}
+    back = time.monotonic()
+    await place.cluster.speak("gpu-1")
+    await place.until("waits", "placed", timeout_s=2.0)
+    assert time.monotonic() - back < 1.0
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_request_that_is_withdrawn_leaves_and_its_name_is_free(place: Place) -> None:
+    """The same name with another content is a new request, with a uid of its own."""
+    await place.submits("waits", 500)
+    first = await place.until("waits", "pending")
+    await place.withdraws("waits")
+    await place.until("waits", "withdrawn")
+    assert await place.summary() == {"accepted": 2, "placed": 1, "withdrawn": 1}
+    await place.submits("waits", 300)
+
+    assert (await place.until("waits", "placed"))["uid"] != first["uid"]
+    await place.ends("holder")
+    assert (await place.phases("waits")).count("placed") == 1
+
+
+async def test_a_request_that_is_submitted_again_is_the_same_request(place: Place) -> None:
+    """Through the stream or by asking, with its keys in another order or its defaults spelt out."""
+    asked = request("again", 200)
+    await place.submit(asked)
+    uid = (await place.until("again", "placed"))["uid"]
+    spelt = {**asked, "priority": 0, "gpu": {"cards": 1, **asked["gpu"]}, "pod": {"labels": {}, **asked["pod"]}}
+    for same in (asked, dict(reversed(asked.items())), spelt, {**asked, "cause": "a retry"}):
+        await place.submit(same)
+        answer = await place.bus.request(SUBMIT.subject(namespace=NAMESPACE), json.dumps(same).encode())
+        told = json.loads(answer.data)
+        assert (told["uid"], told["duplicate"], told["accepted"]) == (uid, True, True)
+
+    assert await place.phases("again") == ["placed"]
+    assert (await place.summary())["accepted"] == 2
+
+
+@pytest.mark.parametrize("share_milli", [200, 500], ids=["placed", "waiting"])
+async def test_another_content_under_a_living_name_is_refused(place: Place, share_milli: int) -> None:
+    """With the uid that has the name; in another namespace the name is another name."""
+    await place.submits("taken", share_milli)
+    living = await place.until("taken", "placed" if share_milli == 200 else "pending")
+    sequence = await place.submit(request("taken", 100))
+    refused = await place.until("taken", "refused")
+    await place.submit(request("taken", 100), namespace="other")
+
+    assert refused["request_sequence"] == sequence
+    assert [r["field"] for r in refused["refusals"]] == ["name"]
+    assert living["uid"] in refused["refusals"][0]["text"]
+    await wait_until(lambda: _accepted(place, 3), what="the same name in another namespace is accepted")
+
+
+async def _accepted(place: Place, count: int) -> bool:
+    return (await place.summary())["accepted"] == count
+
+
+# --- many ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_thousands_that_wait_are_placed_when_a_large_node_comes(place: Place) -> None:
+    """Their decisions are larger than one message may be: they come in several commits, none of them lost."""
+    count = 3000
+    tiny = {"share_milli": 1, "memory_mib": 1, "models": ["H100"]}
+    for start in range(0, count, 250):
+        batch = [request(f"tiny-{i}", 1, gpu=tiny) for i in range(start, start + 250)]
+        await asyncio.gather(*(place.submit(one) for one in batch))
+    await wait_until(lambda: _accepted(place, count + 1), what="all are accepted", timeout_s=30.0)
+    before = await place.commits()
+    await place.cluster.node("gpu-h", cards=8, model="H100")
+
+    async def all_placed() -> bool:
+        return (await place.summary()).get("placed") == count + 1
+
+    await wait_until(all_placed, what="all are placed", timeout_s=30.0)
+    assert await place.commits() - before > 2
