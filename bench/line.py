@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from bench.rows import Row, percentile
 from bus.client import NatsBus, connect
@@ -102,11 +101,11 @@ async def _scheduler(urls: list[str], replicas: int) -> AsyncIterator[asyncio.su
         **os.environ,
         "GPUBUS_NATS__URLS": ",".join(urls),
         "GPUBUS_NATS__REPLICAS": str(replicas),
-        "GPUBUS_LOG__LEVEL": "info",
+        "GPUBUS_LOG__LEVEL": "warning",
     }
     profile = os.environ.get("BENCH_PROFILE")
     command = ["-m", "cProfile", "-o", profile, "-m", "scheduler"] if profile else ["-m", "scheduler"]
-    with tempfile.TemporaryDirectory() as folder, open("/tmp/sch.log","wb") as log:
+    with tempfile.TemporaryFile() as log:
         child = await asyncio.create_subprocess_exec(sys.executable, *command, env=env, stderr=log)
         try:
             yield child

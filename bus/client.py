@@ -57,7 +57,8 @@ class NatsBus:
     @property
     def connected(self) -> bool:
         """True while the last round trip succeeded; a frozen server is noticed within 4 s."""
-        return self._client.is_connected and self._client.reading and self._pulse.alive
+        fresh = self._pulse.generation != self._client.generation  # connecting again was a round trip as well
+        return self._client.is_connected and self._client.reading and (self._pulse.alive or fresh)
 
     @property
     def counts(self) -> Counter[str]:
@@ -75,6 +76,8 @@ class NatsBus:
         storing.check_size(self._client, header, data)
         if self._client.denied("publish", subject):
             raise NotPermitted(f"{subject}: the server refused this subject a moment ago")
+        if not self._client.is_connected:
+            await asyncio.sleep(0)  # as in `ask`: repeating without a pause must not starve the reconnect
         self._client.send(publish_frame(subject, "", header, data))
 
     async def store(

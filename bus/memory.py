@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from bus.cursor import MISSING_S, same_stream
 from bus.frames import encode_header, store_header
-from bus.memory_server import Fault, FaultChooser, MemoryServer, as_received
+from bus.memory_server import Fault, FaultChooser, MemoryServer, as_core, as_received
 from bus.memory_stream import MemoryStream
 from bus.patterns import check_subject
 from bus.protocol import (
@@ -78,7 +78,7 @@ class InMemoryBus:
         if self._server.fault(self.name, "publish", subject).lose:
             return
         if isinstance(self._server.store(message), BusUnavailable):
-            self._server.deliver(_core(message))
+            self._server.deliver(as_core(message))
 
     async def store(
         self,
@@ -128,7 +128,7 @@ class InMemoryBus:
         self, subject: str, data: bytes, *, headers: Headers = NO_HEADERS, timeout_s: float = 2.0
     ) -> Received:
         """Ask and wait for the first reply."""
-        message = _core(self._outgoing(Outgoing(subject=subject, data=data, headers=headers)))
+        message = as_core(self._outgoing(Outgoing(subject=subject, data=data, headers=headers)))
         answer: asyncio.Future[tuple[bytes, Headers]] = asyncio.get_running_loop().create_future()
         fault = self._server.fault(self.name, "request", subject)
 
@@ -296,7 +296,3 @@ class InMemoryBus:
     def _check_connected(self) -> None:
         if not self.connected:
             raise BusUnavailable("not connected")
-
-
-def _core(m: Outgoing) -> Received:
-    return Received(subject=m.subject, data=m.data, headers=as_received(m.headers))

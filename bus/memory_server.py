@@ -52,6 +52,11 @@ def as_received(headers: Headers) -> Headers:
     return received(b"", b"", parse_header(encode_header(headers))).headers if headers else headers
 
 
+def as_core(m: Outgoing) -> Received:
+    """What a core receiver sees of a message."""
+    return Received(subject=m.subject, data=m.data, headers=as_received(m.headers))
+
+
 class MemoryServer:
     """Streams and interests. `wall` is the clock of `stored_at`, which is for people only."""
 

@@ -19,8 +19,7 @@ import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 from nats.aio.client import Client, Srv
 from nats.aio.subscription import Subscription
@@ -289,15 +288,3 @@ class SafeClient(Client):
     def reconnect_stuck(self) -> bool:
         """Whether it says it is reconnecting, but nothing does that any more."""
         return self.is_reconnecting and (self._reconnection_task is None or self._reconnection_task.done())
-
-
-def guarded(callback: Callable[[], Any]) -> Callable[[], Awaitable[None]]:
-    """A nats-py callback that runs `callback` and never raises."""
-
-    async def run() -> None:
-        try:
-            callback()
-        except Exception:
-            log.exception("a connection callback failed")
-
-    return run

@@ -7,10 +7,14 @@ a peer that may be frozen. Here both end in time: connected, or BusUnavailable w
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bus.nats_client import SafeClient, guarded
+from bus.nats_client import SafeClient
 from bus.protocol import BusUnavailable
+
+log = logging.getLogger(__name__)
 
 PING_EVERY_S = 1.0
 """Two unanswered pings and a half: a frozen or black-holed server is noticed after 3 s."""
@@ -25,7 +29,7 @@ async def open_client(client: SafeClient, closed: asyncio.Event, *, timeout_s: f
         client.connect(
             error_cb=client.on_error,
             reconnected_cb=client.on_reconnected,
-            closed_cb=guarded(closed.set),
+            closed_cb=_guarded(closed.set),
             connect_timeout=1,
             max_reconnect_attempts=-1,
             reconnect_time_wait=0,  # SafeClient waits between tries
@@ -64,3 +68,15 @@ async def _abandon(client: SafeClient, connecting: asyncio.Task[None]) -> None:
         connecting.cancel()
         await asyncio.wait({connecting}, timeout=0.2)
     await shut_client(client)
+
+
+def _guarded(callback: Callable[[], Any]) -> Callable[[], Awaitable[None]]:
+    """A nats-py callback that runs `callback` and never raises."""
+
+    async def run() -> None:
+        try:
+            callback()
+        except Exception:
+            log.exception("a connection callback failed")
+
+    return run

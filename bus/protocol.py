@@ -152,6 +152,8 @@ class Bus(Protocol):
 
         `expected_last`: compare-and-set on this literal subject's last sequence (0 = none yet).
         `message_id`: dedup within the stream's window; also the safe way to repeat after an unknown outcome.
+        The condition is judged before the id: with both, repeating what had succeeded is a SequenceConflict whose
+        `last` is one's own first try.
         One try, no retry inside. Raises BusUnavailable, SequenceConflict, StreamFull, PayloadTooLarge.
         """
         ...
@@ -168,11 +170,11 @@ class Bus(Protocol):
     async def request(
         self, subject: str, data: bytes, *, headers: Headers = NO_HEADERS, timeout_s: float = 2.0
     ) -> Received:
-        """Ask and wait for one reply. Raises BusUnavailable (timeout or no responder)."""
+        """Ask and wait for one reply. Raises BusUnavailable (timeout, no responder, or the responder failed)."""
         ...
 
     def subscribe(self, pattern: str, handler: Handler, *, queue: str = "") -> AbstractAsyncContextManager[None]:
-        """Call `handler` for each core message while the context is open.
+        """Call `handler` for each core message while the context is open, one at a time in order.
 
         A handler that raises is logged and counted; it never stops the subscription.
         """
@@ -188,6 +190,7 @@ class Bus(Protocol):
         """Every stored message from `from_sequence` on, in order, without gaps, for ever, over reconnects.
 
         A message that the stream no longer holds (aged out, replaced by a newer one of its subject) is skipped.
+        Raises StreamMismatch when it is another stream than before: made again, gone, or ending before the position.
         Stop by leaving the iteration (`aclose()`).
         """
         ...

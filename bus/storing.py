@@ -34,6 +34,7 @@ async def store(client: SafeClient, m: Outgoing, timeout_s: float) -> Stored:
 async def store_many(client: SafeClient, messages: Sequence[Outgoing], timeout_s: float) -> list[Stored | BusError]:
     """Store many; one result each, in order, never raised."""
     results: list[Stored | BusError] = []
+    await asyncio.sleep(0)  # repeating without a pause must not starve a reconnect
     for window in windows(messages):
         sent = [_begin(client, message) for message in window]
         waiting = [call for call in sent if isinstance(call, asyncio.Future)]

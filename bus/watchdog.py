@@ -27,6 +27,8 @@ class Pulse:
 
     def __init__(self) -> None:
         self.misses = 0
+        self.generation = 0
+        """The connection that was looked at last; misses on an old one say nothing about the new."""
 
     @property
     def alive(self) -> bool:
@@ -50,6 +52,8 @@ async def watch(client: SafeClient, pulse: Pulse) -> None:
         await asyncio.sleep(EVERY_S)
         if client.is_reconnecting and not client.reconnect_stuck:
             continue
+        if pulse.generation != client.generation:
+            pulse.misses, pulse.generation = 0, client.generation
         reading = client.reading
         step = pulse.beat(answered=reading and await client.echo(ANSWER_S), reading=reading)
         if pulse.misses:

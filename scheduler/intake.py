@@ -134,7 +134,9 @@ def _of_another(channel: Channel, message: Received, seen: Message) -> str:
     where = channel.parse(message.subject) or {}
     if isinstance(seen, Outcome):
         said = {"namespace": seen.namespace, "name": seen.name}
-    elif isinstance(seen, NodeInventory | NodeFacts | CordonCard):
+    elif isinstance(seen, CordonCard):
+        said = {"node": node_token(seen.node), "card": seen.card}
+    elif isinstance(seen, NodeInventory | NodeFacts):
         said = {"node": node_token(seen.node)}
     else:
         return ""

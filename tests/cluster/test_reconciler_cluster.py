@@ -512,16 +512,20 @@ async def test_killed_again_and_again_under_load_it_makes_one_pod_for_each_decis
     service = process(tmp_path, nats_server, hand.plane.kubeconfig)
     chance = random.Random(11)
     uids: dict[str, str] = {}
+    cut_short = bound = 0
     try:
         service.launch()
         for _ in range(6):
             records = [record for index in range(10) for record in author.placing(on=hand.node, index=index)]
             await author.write(*records)
-            await asyncio.sleep(chance.uniform(0.5, 1.8))
+            await _more_pods(hand, len(uids))
+            await asyncio.sleep(chance.uniform(0.0, 0.06))
             await service.kill()
             for pod in (await hand.api("GET", "{ns}/pods"))["items"]:
                 first = uids.setdefault(pod["metadata"]["name"], pod["metadata"]["uid"])
                 assert pod["metadata"]["uid"] == first, "a pod was made twice"
+                bound += 1 if pod["spec"].get("nodeName") else 0
+            cut_short += len(uids) < len(author.ledger.state.requests) or bound < len(uids)
             service.launch()
         requests = list(author.ledger.state.requests.values())
         for placed in requests:
@@ -530,10 +534,20 @@ async def test_killed_again_and_again_under_load_it_makes_one_pod_for_each_decis
         await service.kill()
 
     pods = (await hand.api("GET", "{ns}/pods"))["items"]
+    assert cut_short >= 3, "it was killed in the middle of its work"
     assert sorted(pod["metadata"]["name"] for pod in pods) == sorted(pod_of(r) for r in requests)
     for pod in pods:
         assert uids.get(pod["metadata"]["name"], pod["metadata"]["uid"]) == pod["metadata"]["uid"]
         assert marks.bound_by_us(pod["metadata"]["annotations"], pod["spec"]["nodeName"])
+
+
+async def _more_pods(hand: Hand, than: int) -> None:
+    """Wait until the process has begun with what was decided last."""
+
+    async def more() -> bool:
+        return len((await hand.api("GET", "{ns}/pods"))["items"]) > than
+
+    await wait_until(more, what="the process makes pods", timeout_s=40.0, every_s=0.005)
 
 
 async def test_stopped_it_finishes_and_ends_within_five_seconds(

@@ -64,8 +64,10 @@ def test_a_class_keeps_cards_share_and_models() -> None:
 
 @pytest.mark.parametrize(
     ("accepted", "learns"),
-    [(0, False), (63, False), (64, True), (127, False), (128, True), (4096, True), (8191, False), (8192, True)]
-    + [(12_288, False), (16_384, True), (20_000, False), (24_576, True)],
+    [
+        *((0, False), (63, False), (64, True), (127, False), (128, True), (4096, True), (8191, False), (8192, True)),
+        *((12_288, False), (16_384, True), (20_000, False), (24_576, True)),
+    ],
 )
 def test_learning_points(accepted: int, *, learns: bool) -> None:
     """64, then doubling, then every 8,192."""

@@ -1,4 +1,4 @@
-"""Which nodes are alive: judged by our own clock, by incarnation and sequence, and never by what a message says of time."""
+"""Which nodes are alive: judged by our own clock, incarnation and sequence, never by what a message says of time."""
 
 from __future__ import annotations
 
