@@ -1,8 +1,8 @@
 """One stream in memory, with the rules of the real one: sequences, compare-and-set, dedup, limits. Pure.
 
 In: a message with its conditions, and the time. Out: `Stored`, or the error that the server would have given. The
-order of the checks is the server's (2.15): size, expected stream, expected sequence, dedup, limits. Ages are not
-modelled.
+order of the checks is that of an unreplicated stream (2.15): size, expected stream, expected sequence, dedup,
+limits. Ages are not modelled.
 """
 
 from __future__ import annotations

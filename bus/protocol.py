@@ -152,8 +152,8 @@ class Bus(Protocol):
 
         `expected_last`: compare-and-set on this literal subject's last sequence (0 = none yet).
         `message_id`: dedup within the stream's window; also the safe way to repeat after an unknown outcome.
-        The condition is judged before the id: with both, repeating what had succeeded is a SequenceConflict whose
-        `last` is one's own first try.
+        With both, repeating what had succeeded is a SequenceConflict whose `last` is one's own first try on an
+        unreplicated stream (the condition is judged first), and a duplicate on a replicated one. Expect either.
         One try, no retry inside. Raises BusUnavailable, SequenceConflict, StreamFull, PayloadTooLarge.
         """
         ...

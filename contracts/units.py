@@ -7,7 +7,6 @@ no float takes part in a sum that decides capacity.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from typing import Annotated, NewType
@@ -89,5 +88,8 @@ def pod_name(request_name: str, uid: str) -> str:
     Deterministic, so that whoever creates it twice finds it there; the uid is in it, so that a name that is used again
     for a new request gets a new pod. Five characters of base32 are 25 bits: two lives meet once in 33 million.
     """
-    digest = base64.b32encode(hashlib.sha256(uid.encode()).digest()).decode().lower()
-    return f"{request_name}-{digest[:5]}"
+    bits = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") >> 7
+    return f"{request_name}-{''.join(_BASE32[bits >> shift & 31] for shift in (20, 15, 10, 5, 0))}"
+
+
+_BASE32 = "abcdefghijklmnopqrstuvwxyz234567"

@@ -1,4 +1,4 @@
-"""Calls to a real API server, over the session of kubernetes-asyncio: TLS, proxy and token refresh are the library's.
+"""Calls to a real API server, over the connections of kubernetes-asyncio: TLS and token refresh are the library's.
 
 What flows in: a method, a path, bytes. What flows out: an `Answer`, or one of three errors: not sent, outcome unknown,
 no token. Nothing is decoded, decided or repeated here. The library's own calls have no timeout, decode every object
@@ -12,7 +12,8 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes_asyncio import config
@@ -26,18 +27,19 @@ USER_AGENT = "gpubus-reconciler"
 CONNECT_S = 5.0
 SOCKET_CONNECT_S = 3.0
 """A frozen API server still completes TCP connects (the kernel does) and hangs in TLS: these two cover that."""
-ERROR_BODY_S = 5.0
+READ_BUFFER = 2 * 1024 * 1024
 
 
 class ApiServer:
     """A `Transport`; made by `connect`."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, session: aiohttp.ClientSession) -> None:
         self._configuration: Configuration = client.configuration
-        self._session: aiohttp.ClientSession = client.rest_client.pool_manager
+        self._session = session
         rest = client.rest_client
+        proxy = rest.proxy or _proxy_of_environment(str(self._configuration.host))
         self._options: dict[str, Any] = {
-            **({"proxy": rest.proxy} if rest.proxy else {}),
+            **({"proxy": proxy} if proxy else {}),
             **({"proxy_headers": rest.proxy_headers} if rest.proxy_headers else {}),
             **({"server_hostname": rest.server_hostname} if rest.server_hostname else {}),
         }
@@ -143,8 +145,26 @@ async def connect(
     """
     configuration = Configuration(host=url) if url else await _configured(kubeconfig, context)
     configuration.connection_pool_maxsize = connections
-    async with ApiClient(configuration) as client:
-        yield ApiServer(client)
+    async with ApiClient(configuration) as client, _session(client) as session:
+        yield ApiServer(client, session)
+
+
+def _session(client: ApiClient) -> aiohttp.ClientSession:
+    """Over the connections of the library's session, without its look-ups of proxies and .netrc for every call.
+
+    Those go through two thread hops each, a tenth of the whole cost of a call. The buffer is the library's own size:
+    with aiohttp's default a watch line of an object of 128 KiB ends the watch.
+    """
+    connector = client.rest_client.pool_manager.connector
+    return aiohttp.ClientSession(connector=connector, connector_owner=False, read_bufsize=READ_BUFFER)
+
+
+def _proxy_of_environment(host: str) -> str:
+    """HTTP(S)_PROXY and NO_PROXY, asked once."""
+    parts = urlsplit(host)
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return ""
+    return getproxies().get(parts.scheme, "")
 
 
 async def _configured(kubeconfig: str, context: str) -> Configuration:

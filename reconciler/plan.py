@@ -18,13 +18,15 @@ not ours is never touched. Deleting is always graceful and names the life that i
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 from msgspec.structs import replace
 
 from bus.ledger.state import RequestState
 from contracts.decisions import Placement
 from contracts.outcomes import Outcome, OutcomePhase
-from contracts.units import NodeName, RequestUid, pod_name
+from contracts.units import NodeName, pod_name
 from reconciler import marks
 from reconciler.seen import Seen
 from reconciler.steps import Annotate, Bind, Blocked, Case, Conflict, Create, Delete, Publish, Step, Ungate, Wait
@@ -77,7 +79,10 @@ def plan(case: Case) -> Step:
 
 def pod_of(request: RequestState) -> str:
     """The name of a request's pod: the one it was adopted with, else the one it gets."""
-    return request.pod or pod_name(request.request.name, RequestUid(request.uid))
+    return request.pod or _pod_name(request.request.name, request.uid)
+
+
+_pod_name = lru_cache(maxsize=32_768)(pod_name)  # a digest each, asked several times for each pod
 
 
 def _behind(case: Case) -> Step | None:

@@ -82,6 +82,7 @@ class Worker:
         self._view, self._pods, self._kube, self._board, self._queue = view, pods, kube, board, queue
         self._may_act, self._now = may_act, now
         self._pod_rules, self._keep_ended_s = pod_rules, keep_ended_s
+        self._looks: dict[str, tuple[Pod, Seen]] = {}
         self._unsure: set[str] = set()
         self._maybe_bound: set[str] = set()
         self._refusals: dict[str, Refusal] = {}
@@ -126,8 +127,7 @@ class Worker:
         self._queue.add(key)
 
     def _case(self, key: str) -> Case:
-        pod = self._pods.store.get(key)
-        seen = look(pod) if pod else None
+        seen = self._look(key)
         request = self._view.request(key, seen.mark.uid if seen and seen.mark else None)
         return Case(
             epoch=self._view.state.epoch,
@@ -140,6 +140,17 @@ class Worker:
             ended_for_s=self._ended_for_s(key, seen),
             keep_ended_s=self._keep_ended_s,
         )
+
+    def _look(self, key: str) -> Seen | None:
+        """The pod as seen; looked at once for each version of it."""
+        pod = self._pods.store.get(key)
+        if pod is None:
+            self._looks.pop(key, None)
+            return None
+        before = self._looks.get(key)
+        if before is None or before[0] is not pod:
+            before = self._looks[key] = (pod, look(pod))
+        return before[1]
 
     def _said(self, request: RequestState) -> Outcome | None:
         """Our last word about this very request: an earlier one of its name had other words."""

@@ -26,7 +26,7 @@ from contracts.units import RequestUid, request_key
 from scheduler import events
 from scheduler.admission import Admitted, Refused, Unreadable, Verdict, admit, namespace_fault
 from scheduler.core.engine import Answer, Engine
-from scheduler.inbox import Fact, FromCaller, FromStream, Input
+from scheduler.inbox import Fact, FromCaller, FromStream, Input, StillHere
 from scheduler.sampling import Sampler
 
 
@@ -84,11 +84,11 @@ class Desk:
                 self._fact(item)
             elif isinstance(item, FromCaller):
                 self._call(item, prepared, now_ms)
-            elif item.message.sequence > through:
+            elif isinstance(item, FromStream) and item.message.sequence > through:
                 self._stream(item, prepared, now_ms)
                 through = item.message.sequence
         self.engine.schedule()
-        self._commit(prepared, through, now_ms)
+        self._commit(prepared, through, now_ms, anyway=any(isinstance(item, StillHere) for item in inputs))
         return prepared
 
     # --- inputs ----------------------------------------------------------------------------------------------------
@@ -154,10 +154,10 @@ class Desk:
 
     # --- the commit ------------------------------------------------------------------------------------------------
 
-    def _commit(self, prepared: Prepared, through: int, now_ms: int) -> None:
+    def _commit(self, prepared: Prepared, through: int, now_ms: int, *, anyway: bool) -> None:
         state = self.engine.state
         records = self.engine.take()
-        if not records and through == state.requests_through:
+        if not records and through == state.requests_through and not anyway:
             return
         commit = commit_after(
             state,

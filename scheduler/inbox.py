@@ -40,7 +40,11 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     seen: Outcome | NodeInventory | NodeFacts | CordonCard | HealthSet
 
 
-Input = FromStream | FromCaller | Fact
+class StillHere(msgspec.Struct, frozen=True):
+    """Nothing has been written for a day: write an empty commit, so that the log never ages out whole."""
+
+
+Input = FromStream | FromCaller | Fact | StillHere
 
 
 class Inbox:

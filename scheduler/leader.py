@@ -120,6 +120,7 @@ class Leader:
                     ("heartbeats", intake.heartbeats()),
                     ("events", term.projector.run()),
                     ("explain", term.explain_pending()),
+                    ("keep-the-log", term.keep_the_log()),
                     ("checkpoints", checkpoints.run()),
                     ("term-end", self._end(stop, over)),
                 )

@@ -31,7 +31,7 @@ from scheduler import events
 from scheduler.batch import Author, Desk, Prepared
 from scheduler.core.engine import Engine
 from scheduler.core.policies import POLICIES
-from scheduler.inbox import FromCaller, Inbox, Input
+from scheduler.inbox import FromCaller, Inbox, Input, StillHere
 from scheduler.metrics import Metrics
 from scheduler.projector import Projector, outgoing, store_all
 from scheduler.sampling import Sampler
@@ -41,6 +41,8 @@ OUTAGE_S = 3600.0
 """How long the bus may be away before the process ends, to be started again. The ledger keeps everything."""
 
 TELL_AT_MOST = 500
+QUIET_S = 86_400.0
+"""A day; commits are kept for thirty."""
 
 _log = logging.getLogger(__name__)
 
@@ -171,6 +173,14 @@ class Term:
         await retrying("catch up with the ledger", deadline_s=OUTAGE_S)(self.ledger.catch_up)
         self.desk = self._new_desk()
         self.inbox.put_back(inputs)
+
+    async def keep_the_log(self) -> None:
+        """An empty commit when nothing has been written for a day: a log that aged out whole would have no head."""
+        while True:
+            before = self.ledger.state.sequence
+            await asyncio.sleep(QUIET_S)
+            if self.ledger.state.sequence == before:
+                self.inbox.put(StillHere())
 
     # --- explaining ------------------------------------------------------------------------------------------------
 

@@ -57,12 +57,15 @@ class PodRow(Value, frozen=True, kw_only=True):
         """Thousandths of cards in all."""
         return self.cards * self.share_milli
 
-    def request(self, *, policy: str | None = None) -> PodRequest:
-        """The pod as somebody would publish it; it sleeps for its life, which simulated kubelets understand."""
+    def request(self, *, policy: str | None = None, name: str | None = None) -> PodRequest:
+        """The pod as somebody would publish it; it sleeps for its life, which simulated kubelets understand.
+
+        `name`: another one than in the trace, for a pod that comes again.
+        """
         command = ("sleep", "infinity" if self.life_s is None else f"{self.life_s:.3f}")
         gpu = GpuAsk(cards=self.cards, share_milli=self.share_milli or WHOLE_CARD, models=self.models)
         pod = PodTemplate(image=IMAGE, command=command, cpu_milli=self.cpu_milli, memory_mib=self.memory_mib)
-        return PodRequest(name=self.name, pod=pod, gpu=gpu, policy=policy)
+        return PodRequest(name=name or self.name, pod=pod, gpu=gpu, policy=policy)
 
 
 def pods(text: str, source: str, *, limit: int | None = None) -> list[PodRow]:

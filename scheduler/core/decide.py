@@ -9,6 +9,8 @@ What to do with an `Unplaced` (wait, preempt, refuse) is not decided here.
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
 from bus.ledger.state import LedgerState, RequestState
@@ -75,11 +77,12 @@ def place(uid: RequestUid, shape: Shape, policy: Policy, rankings: Rankings) -> 
     ranking = rankings.ranked(shape, policy)
     if not ranking.order:
         return None
-    node, _ = rankings.read(ranking.order[0])
+    at = drawn(uid, ranking.equals) if policy.draws else 0
+    node, _ = rankings.read(ranking.order[at])
     chosen = fits(shape, rankings.views[node], policy.order, ranking.mix)
     if chosen is None:
         raise AssertionError(f"{node} is ranked for {shape} and does not fit")
-    return Placed(uid=uid, placement=placement_of(shape, node, chosen), rationale=_rationale(ranking, rankings))
+    return Placed(uid=uid, placement=placement_of(shape, node, chosen), rationale=_rationale(ranking, rankings, at))
 
 
 def placement_of(shape: Shape, node: str, chosen: Choice) -> Placement:
@@ -100,12 +103,18 @@ def placement_of(shape: Shape, node: str, chosen: Choice) -> Placement:
     )
 
 
-def _rationale(ranking: Ranking, rankings: Rankings) -> Rationale:
+def drawn(uid: RequestUid, count: int) -> int:
+    """A number from 0 to `count` - 1 that looks random and is the same on any machine: SHA-256 of the uid."""
+    return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8]) % count
+
+
+def _rationale(ranking: Ranking, rankings: Rankings, at: int) -> Rationale:
     order = ranking.order
+    other = 0 if at else 1
     return Rationale(
         policy=ranking.policy.name,
-        chosen=_candidate(rankings, order[0]),
-        runner_up=_candidate(rankings, order[1]) if len(order) > 1 else None,
+        chosen=_candidate(rankings, order[at]),
+        runner_up=_candidate(rankings, order[other]) if len(order) > other else None,
         feasible_nodes=len(order),
         rejected_nodes=len(rankings.views) - len(order),
     )

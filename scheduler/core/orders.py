@@ -6,10 +6,12 @@ card that made a node attractive is the card that is sold.
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import count
 
+from contracts.units import WHOLE_CARD
 from scheduler.core.fragments import change, losses_of_one
 from scheduler.core.mix import Mix
 from scheduler.core.request import Shape
@@ -29,6 +31,22 @@ def emptiest(shape: Shape, view: NodeView, _mix: Mix) -> Iterable[CardView]:
 def in_position(_shape: Shape, view: NodeView, _mix: Mix) -> Iterable[CardView]:
     """Lowest position first."""
     return view.cards
+
+
+def drawn_card(shape: Shape, view: NodeView, _mix: Mix) -> Iterable[CardView]:
+    """One of the cards with room, by a digest of the node's name and load, then on in a circle by position.
+
+    Whole cards are all alike: lowest position first.
+    """
+    share = shape.share_milli
+    if share == WHOLE_CARD:
+        return view.cards
+    fitting = [card for card in view.cards if card.free_milli >= share]
+    if len(fitting) < 2:  # noqa: PLR2004 - nothing to draw
+        return fitting
+    load = f"{view.name}|{view.pods}|{view.left_milli}"
+    first = int.from_bytes(hashlib.sha256(load.encode()).digest()[:8]) % len(fitting)
+    return fitting[first:] + fitting[:first]
 
 
 def least_fragment(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]:

@@ -18,9 +18,20 @@ import msgspec
 from contracts.units import WHOLE_CARD
 from scheduler.core.feasibility.fast import Choice, Order, fits
 from scheduler.core.mix import Mix
-from scheduler.core.orders import emptiest, in_position, least_fragment, tightest
+from scheduler.core.orders import drawn_card, emptiest, in_position, least_fragment, tightest
 from scheduler.core.request import Shape
-from scheduler.core.scores import ScoreRule, card_left, cpu_left, fragment, group, node_left
+from scheduler.core.scores import (
+    ScoreRule,
+    best_fit,
+    card_left,
+    cpu_left,
+    dot_product,
+    fragment,
+    gpu_clustering,
+    gpu_packing,
+    group,
+    node_left,
+)
 from scheduler.core.view import NodeView
 
 
@@ -42,6 +53,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     order: Order
     learns: bool = False
     """Scores depend on the mix, and go stale at its learning points."""
+    draws: bool = False
+    """Among nodes of equal best score one is drawn by a digest of the request's uid; else the first of the fixed order
+    is taken."""
 
 
 GROUP_WEIGHT = 1 << 40
@@ -89,6 +103,44 @@ _TABLE = (
         scores=(Weighted(fragment, 1),),
         order=least_fragment,
         learns=True,
+    ),
+    Policy(
+        name="best-fit",
+        version=1,
+        why="least CPU and share left on the node, both in one sum: the strongest of the published rules that know "
+        "nothing of what is coming",
+        scores=(Weighted(best_fit, 1),),
+        order=tightest,
+    ),
+    Policy(
+        name="dot-product",
+        version=1,
+        why="where least is free of what the request asks most of: the multi-resource rule that papers compare with",
+        scores=(Weighted(dot_product, 1),),
+        order=tightest,
+    ),
+    Policy(
+        name="gpu-packing",
+        version=1,
+        why="cards in use, then nodes in use, then free nodes, in published steps: what `packing` is measured against",
+        scores=(Weighted(gpu_packing, 1),),
+        order=tightest,
+    ),
+    Policy(
+        name="gpu-clustering",
+        version=1,
+        why="equal sizes on one node, so that parts of cards do not spoil nodes for whole ones: a published baseline",
+        scores=(Weighted(gpu_clustering, 1),),
+        order=tightest,
+    ),
+    Policy(
+        name="random",
+        version=1,
+        why="any node, any card: the floor of every comparison. Drawn by a digest of the request's uid, which the log "
+        "tells, so that it can be decided again",
+        scores=(),
+        order=drawn_card,
+        draws=True,
     ),
 )
 

@@ -77,6 +77,12 @@ class Ranking:
             insort(self.order, key)
             self._keys[name] = key
 
+    @property
+    def equals(self) -> int:
+        """Number of nodes that share the best score; the first of `order`."""
+        order = self.order
+        return bisect_left(order, ((order[0] >> _SEAT_BITS) + 1) << _SEAT_BITS) if order else 0
+
     def _key(self, view: NodeView, seat: int) -> int | None:
         score = evaluate(self.policy, self.shape, view, self.mix)
         return None if score is None else (-score << _SEAT_BITS) + seat

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from bus.ledger.state import CardState, NodeState
+from contracts.decisions import Placement
 from contracts.inventory import Card, NodeFacts
 from contracts.units import WHOLE_CARD
 from scheduler.core.locality import EMPTY, UNTAGGED, Requests, Tags, any_tagged, tags_of
@@ -82,6 +83,8 @@ class NodeView(msgspec.Struct):
     """No tags, no unknown memory, no instances: a card is open if its numbers are."""
     uniform: bool = True
     """All cards have the same model."""
+    residents: tuple[Placement, ...] = ()
+    """What our pods hold here."""
     memo: dict[Any, Any] = {}
     """What scores have computed from this view."""
 
@@ -122,6 +125,7 @@ def view_of(node: NodeState, requests: Requests, before: NodeView | None = None)
         left_milli=sum(frees),
         plain=not tagged and not any(card.special for card in cards),
         uniform=len(models) < 2,  # noqa: PLR2004 - one model, or no card
+        residents=tuple(node.residents.values()),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -329,6 +330,19 @@ async def test_waiting_for_a_server_costs_little(bus: NatsBus, nats_server: Nats
     assert time.process_time() - cpu < 0.5
 
 
+async def test_calls_without_an_answer_leave_nothing_behind(bus: NatsBus, nats_server: NatsServer) -> None:
+    """Timed out, refused while disconnected, cancelled: no entry stays in the table of calls."""
+    await nats_server.kill()
+    for number in itertools.count():
+        with contextlib.suppress(BusUnavailable):
+            await bus.store(HEAD, b"x", timeout_s=0.001)
+        if number > 3000 and not bus.connected:
+            break
+
+    assert bus._client._calls == {}
+    assert bus._client._pending_data_size == 0
+
+
 @pytest.mark.slow
 async def test_a_killed_leader_of_three_costs_no_message(nats_cluster: NatsCluster) -> None:
     """R3: kill -9 of the ledger's leader; stores go on after the election, readers see no gap and no double."""
@@ -343,6 +357,8 @@ async def test_a_killed_leader_of_three_costs_no_message(nats_cluster: NatsClust
                 kept += [await store_until_kept(bus, b"m%d" % i) for i in range(50, 100)]
             await leader.start()
             await until(lambda: len(follower.seen) >= 100, 20)
+            again = await bus.store(HEAD, b"m99", message_id="m99", expected_last=kept[-2], timeout_s=10)
 
     assert list(range(1, 101)) == kept
+    assert (again.sequence, again.duplicate) == (100, True)  # unreplicated it would be a conflict
     assert kept == follower.sequences

@@ -6,7 +6,6 @@ Each test is one trap, on a real server (or on one that misbehaves on purpose).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import ssl
@@ -388,19 +387,3 @@ async def test_tls_works_with_the_handshake_first() -> None:
         with pytest.raises(BusUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
             async with connect(server.url, name="t", tls=ssl.create_default_context(), connect_timeout_s=1.0):
                 pass
-
-
-# --- leaks ---------------------------------------------------------------------------------------------------------
-
-
-async def test_calls_without_an_answer_leave_nothing_behind(bus: NatsBus, nats_server: NatsServer) -> None:
-    """Timed out, refused while disconnected, cancelled: no entry stays in the table of calls."""
-    await nats_server.kill()
-    for number in itertools.count():
-        with contextlib.suppress(BusUnavailable):
-            await bus.store(HEAD, b"x", timeout_s=0.001)
-        if number > 3000 and not bus.connected:
-            break
-
-    assert bus._client._calls == {}
-    assert bus._client._pending_data_size == 0

@@ -6,6 +6,7 @@ A scheduler in this process over both buses; nodes and outcomes are played.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from bus.protocol import Bus
+from bus.protocol import Bus, BusUnavailable
 from contracts.inventory import CordonCard, Taint
 from contracts.messages import encode
 from contracts.subjects import CORDONS, EVENTS, LEDGER, REQUESTS, STATE, SUBMIT
@@ -79,8 +80,11 @@ class Place:
         return await self.bus.last_sequence(LEDGER.stream)
 
     async def proved(self) -> None:
-        """The independent checker over everything that was said."""
-        assert judge(await gathered(self.bus)) == []
+        """The independent checker over everything that was said, once it has been said."""
+        give_up = time.monotonic() + 10.0
+        while (findings := judge(await gathered(self.bus))) and time.monotonic() < give_up:
+            await asyncio.sleep(0.1)
+        assert findings == []
 
 
 @pytest_asyncio.fixture
@@ -305,7 +309,14 @@ async def test_another_content_under_a_living_name_is_refused(place: Place, shar
 
 
 async def _accepted(place: Place, count: int) -> bool:
-    return (await place.summary())["accepted"] == count
+    return await _counted(place, "accepted", count)
+
+
+async def _counted(place: Place, what: str, count: int) -> bool:
+    """Whether there are so many; not while the scheduler, in one event loop with all of this, is too busy to say."""
+    with contextlib.suppress(BusUnavailable):
+        return (await place.summary()).get(what) == count
+    return False
 
 
 # --- many ------------------------------------------------------------------------------------------------------------
@@ -322,9 +333,5 @@ async def test_thousands_that_wait_are_placed_when_a_large_node_comes(place: Pla
     await wait_until(lambda: _accepted(place, count + 1), what="all are accepted", timeout_s=30.0)
     before = await place.commits()
     await place.cluster.node("gpu-h", cards=8, model="H100")
-
-    async def all_placed() -> bool:
-        return (await place.summary()).get("placed") == count + 1
-
-    await wait_until(all_placed, what="all are placed", timeout_s=30.0)
+    await wait_until(lambda: _counted(place, "placed", count + 1), what="all are placed", timeout_s=30.0)
     assert await place.commits() - before >= 3

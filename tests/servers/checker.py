@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tests.servers.checker_pods import PodChange, PodsJudge
-from tests.servers.checker_records import Book, Finding, Life, Stored
+from tests.servers.checker_records import Book, Finding, Stored
 
 __all__ = ["Finding", "History", "PodChange", "Published", "Stored", "judge"]
 
@@ -80,7 +80,6 @@ def judge(history: History) -> list[Finding]:
 
 def _accounted(history: History, book: Book) -> Iterable[Finding]:
     fates = _fates(history, book)
-    payloads = {m.sequence: _json(m) for m in history.requests}
     for message in history.requests:
         found = fates.pop(message.sequence, [])
         handled_at = book.covering(message.sequence)
@@ -88,7 +87,7 @@ def _accounted(history: History, book: Book) -> Iterable[Finding]:
             yield Finding("unaccounted", f"request {message.sequence} is behind the last position {book.through}")
         elif len(found) > 1:
             yield Finding("two-fates", f"request {message.sequence} was {' and '.join(found)}")
-        elif not found and not _explained(message, payloads, book, handled_at):
+        elif not found and not _explained(message, book, handled_at):
             yield Finding("unaccounted", f"request {message.sequence} has no fate: {message.data[:120]!r}")
     for sequence, found in fates.items():
         yield Finding("two-fates", f"{found} of request {sequence}, which is not in the stream")
@@ -109,14 +108,14 @@ def _fates(history: History, book: Book) -> dict[int, list[str]]:
     return fates
 
 
-def _explained(message: Stored, payloads: dict[int, dict[str, Any]], book: Book, at: int) -> bool:
+def _explained(message: Stored, book: Book, at: int) -> bool:
     """A repetition of a living request, or a word about one, handled by the commit at `at`."""
-    payload = payloads[message.sequence]
+    payload = _json(message)
     key = f"{message.subject.rpartition('.')[2]}/{payload.get('name')}"
     living = [life for life in book.lives.values() if life.key == key and life.lived_during(at)]
     match payload.get("type"):
         case "pod.request.v1":
-            return any(_same_content(life, payload, payloads) for life in living)
+            return any(same_request(life.request, payload) for life in living)
         case "pod.withdraw.v1":
             return any(life.withdrawn_at is not None and life.withdrawn_at <= at for life in living)
         case "pod.resize.v1":
@@ -125,9 +124,22 @@ def _explained(message: Stored, payloads: dict[int, dict[str, Any]], book: Book,
             return False
 
 
-def _same_content(life: Life, payload: dict[str, Any], payloads: dict[int, dict[str, Any]]) -> bool:
-    first = payloads.get(life.request_sequence)
-    return first is None or {**first, "cause": ""} == {**payload, "cause": ""}
+DEFAULTS = {
+    "cards": 1,
+    "share_milli": 1000,
+    "cpu_milli": 100,
+    "restart_policy": "Never",
+    "grace_s": 30,
+}
+"""What a request means that says nothing; beside these the defaults are empty: 0, "", [], {}, null."""
+
+
+def same_request(one: Any, other: Any) -> bool:
+    """Whether two requests as JSON ask for the same: a field with its default is a field left out."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = (one.keys() | other.keys()) - {"cause"}
+        return all(same_request(*(part.get(key, DEFAULTS.get(key)) for part in (one, other))) for key in keys)
+    return bool(one == other or not (one or other))
 
 
 def _published(history: History) -> Iterable[Finding]:

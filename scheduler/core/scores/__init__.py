@@ -11,13 +11,28 @@ from collections.abc import Callable
 from scheduler.core.feasibility.fast import Choice
 from scheduler.core.mix import Mix
 from scheduler.core.request import Shape
+from scheduler.core.scores.best_fit import best_fit
 from scheduler.core.scores.card_left import card_left
 from scheduler.core.scores.cpu_left import cpu_left
+from scheduler.core.scores.dot_product import dot_product
 from scheduler.core.scores.fragment import fragment
+from scheduler.core.scores.gpu_clustering import gpu_clustering
+from scheduler.core.scores.gpu_packing import gpu_packing
 from scheduler.core.scores.group import group
 from scheduler.core.scores.node_left import node_left
 from scheduler.core.view import NodeView
 
 ScoreRule = Callable[[Shape, NodeView, Choice, Mix], int]
 
-__all__ = ["ScoreRule", "card_left", "cpu_left", "fragment", "group", "node_left"]
+__all__ = [
+    "ScoreRule",
+    "best_fit",
+    "card_left",
+    "cpu_left",
+    "dot_product",
+    "fragment",
+    "gpu_clustering",
+    "gpu_packing",
+    "group",
+    "node_left",
+]
