@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt bench generate clean
+.PHONY: help demo lint check test bench fmt generate clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -16,6 +16,7 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { e
 endef
 define NEED_GO
 v=$$(go env GOVERSION 2>/dev/null | sed -E 's/^go1\.([0-9]+).*/\1/'); [ "$${v:-0}" -ge 26 ] || { echo 'make test builds a real Kubernetes control plane and Jaeger: it needs Go >= 1.26 on PATH (make check does not)'; exit 1; }
+command -v $${CC:-cc} >/dev/null || { echo 'make test builds a stand-in for libnvidia-ml: it needs a C compiler (cc)'; exit 1; }
 endef
 
 $(VENV)/.run: pyproject.toml constraints.txt
@@ -35,19 +36,22 @@ demo: $(VENV)/.run ## run the whole line on this machine: NATS, simulated nodes,
 	@$(VENV)/bin/gpubus demo
 
 # --- checking ---------------------------------------------------------------------------------------------------
-check: $(VENV)/.dev ## lint, types, layering, unit tests: under a minute
+lint: $(VENV)/.dev ## lint, format, types, layering
 	@$(VENV)/bin/ruff check --quiet . && $(VENV)/bin/ruff format --quiet --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
-	@$(PYTEST) -q -n 2 tests/unit
 
-test: $(VENV)/.dev ## everything, on real servers: about 40 minutes the first time (Go builds), 15 after
+check: lint ## lint and everything that needs no server: about a minute
+	@$(PYTEST) -q -n 2 tests/unit tests/properties
+
+test: $(VENV)/.dev ## everything, on real servers: up to 40 minutes the first time (Go builds), 15 after
 	@$(NEED_GO)
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory lint
 	@tests/cluster/build.sh
 	@$(VENV)/bin/coverage erase
-	@$(VENV)/bin/coverage run -m pytest tests
+	@$(VENV)/bin/coverage run -m pytest -q tests/unit tests/properties
 	@$(VENV)/bin/coverage report
+	@$(PYTEST) tests/contract tests/cluster
 
 bench: $(VENV)/.dev ## the measured tables of the README, each with the floor of the same run
 	@$(PY) -m bench

@@ -3,7 +3,8 @@
 Floor and reconciler take turns on the same servers, three rounds each. The floor is the bare adapter: ready-made
 bodies, 16 at once, a create and its binding, nothing else. The reconciler starts from a ledger on a real nats-server
 that syncs every write, watches all pods, and publishes an outcome for each; its time runs from the first commit to the
-last accepted binding, the writing of the commits included. The nodes are objects without kubelets, so that nobody else uses the cores.
+last accepted binding, the writing of the commits included. The nodes are objects without kubelets, so that nobody else
+uses the cores.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from tests.servers.control_plane import ControlPlane
 from tests.servers.natsd import NatsServer
 from tests.servers.process import wait_until
 
-PODS = int(os.environ.get("BENCH_PODS", "400"))
-ROUNDS = 3
+PODS = int(os.environ.get("BENCH_PODS", "300"))
+ROUNDS = 5
 NODES = 10
 PER_COMMIT = 50
 PACED = 100
@@ -125,7 +126,9 @@ class _Bench:
 
     async def _pair(self, calls: Kube, request: RequestState, body: bytes) -> None:
         pod = await calls.create(request.accepted.namespace, body)
-        binding = podspec.binding(request, pod_uid=pod.metadata.uid, epoch=self._floors.epoch)
+        binding = podspec.binding(
+            request, podspec.assignment(request, epoch=self._floors.epoch), pod_uid=pod.metadata.uid
+        )
         await calls.bind(request.accepted.namespace, pod.metadata.name, binding)
 
     async def bare_paced(self) -> list[float]:
@@ -159,6 +162,7 @@ class _Bench:
         self._ours.namespace = await self._plane.namespace("bench")
         found: list[float] = []
         async with running(self._bus, self._transport) as reconciler:
+            await wait_until(lambda: _idle(reconciler), what="what was there is looked at")
             for _ in range(PACED):
                 [request] = await self._decided(self._ours, 1)
                 began = time.perf_counter()

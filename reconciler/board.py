@@ -16,21 +16,23 @@ import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from itertools import islice
 
 import msgspec
 
-from bus.protocol import Bus, BusError, BusUnavailable, Received, SequenceConflict
+from bus.protocol import Bus, BusError, BusUnavailable, Outgoing, Received, SequenceConflict, Stored
 from contracts.inventory import NodeFacts
 from contracts.messages import encode
 from contracts.outcomes import NodeShares, Outcome
 from contracts.subjects import NODE_FACTS, OUTCOMES, SHARES, Channel
 from reconciler.backoff import Backoff
-from reconciler.queue import WorkQueue
 from reconciler.shares import same_shares
 
 Word = Outcome | NodeFacts | NodeShares
-WIDTH = 32
-"""Stores at once: one costs a disk sync, and the server syncs many together."""
+BATCH = 256
+"""Words that go out together: each costs a disk sync, and the server syncs together what comes together."""
+REFUSED_S = 10.0
+"""Pause before a word is tried again that the server refused: the others do not wait for it."""
 
 _log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(Word).decode
@@ -61,8 +63,8 @@ class Board:
         self._bus = bus
         self._incarnation = incarnation
         self._standing: dict[str, Standing] = {}
-        self._queue = WorkQueue(base_s=0.1, cap_s=5.0, rng=rng)
-        self._queue.gate.set()
+        self._waiting: dict[str, None] = {}
+        self._some = asyncio.Event()
         self._pause = Backoff(base_s=0.1, cap_s=5.0, rng=rng)
         self._count = 0
 
@@ -85,7 +87,7 @@ class Board:
         if _same(one.wanted or one.stored, word):
             return False
         one.wanted, one.headers, one.message_id = word, headers or {}, ""
-        self._queue.add(subject)
+        self._wait(subject)
         return True
 
     def forget(self, subject: str) -> None:
@@ -104,74 +106,92 @@ class Board:
         """Every subject with its last word."""
         return [(subject, word) for subject in self._standing if (word := self.last(subject)) is not None]
 
-    async def run(self, *, width: int = WIDTH) -> None:
-        """Store until cancelled."""
-        await self._queue.run(self._work, width=width)
-
     # --- storing -----------------------------------------------------------------------------------------------------
 
-    async def _work(self, subject: str) -> None:
-        try:
-            await self._store(subject)
-        except BusUnavailable as error:
-            self._queue.add(subject)
-            self._hold(error)
-        except BusError as error:
-            pause_s = self._queue.failed(subject)
-            why = {"reason": f"{type(error).__name__}: {error}", "pause_s": round(pause_s, 3)}
-            _log.warning("%s is not stored yet", subject, extra=why)
-        else:
-            self._pause.reset()
-            self._queue.worked(subject)
+    async def run(self) -> None:
+        """Store until cancelled: what has gathered goes out together, and the next batch gathers meanwhile."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            batch = [subject for subject in islice(self._waiting, BATCH) if self._standing[subject].wanted]
+            for subject in list(islice(self._waiting, BATCH)):
+                del self._waiting[subject]
+            if self._waiting:
+                self._some.set()
+            if batch:
+                await self._store(batch)
 
-    def _hold(self, error: BusUnavailable) -> None:
-        """The bus is away for all subjects alike: one pause and one line in the log, not one for each of thousands."""
-        if not self._queue.gate.is_set():
-            return
-        self._queue.gate.clear()
-        pause_s = self._pause()
-        asyncio.get_running_loop().call_later(pause_s, self._queue.gate.set)
-        _log.warning("%d words are not stored yet", self.behind, extra={"reason": str(error), "pause_s": pause_s})
+    def _wait(self, subject: str) -> None:
+        self._waiting[subject] = None
+        self._some.set()
 
-    async def _store(self, subject: str) -> None:
+    async def _store(self, batch: list[str]) -> None:
+        words = [self._standing[subject].wanted for subject in batch]
+        results = await self._bus.store_many([self._outgoing(subject) for subject in batch])
+        troubles = [
+            await self._settle(subject, word, result)
+            for subject, word, result in zip(batch, words, results, strict=True)
+        ]
+        await self._rest([trouble for trouble in troubles if trouble is not None])
+
+    def _outgoing(self, subject: str) -> Outgoing:
         one = self._standing[subject]
         word = one.wanted
         if word is None:
-            return
+            raise AssertionError(f"{subject}: nothing to store")
         if not one.message_id:  # a word keeps its id until it is known to be stored; another word gets another
             self._count += 1
             one.message_id = f"{self._incarnation}-{self._count}"
-        try:
-            stored = await self._bus.store(
-                subject,
-                encode(word),
-                headers=one.headers,
-                message_id=one.message_id,
-                expected_last=one.sequence if isinstance(word, NodeShares) else None,
-                stream=OUTCOMES.stream if isinstance(word, Outcome) else NODE_FACTS.stream,
-            )
-        except SequenceConflict:
-            await self._look(subject)
-            raise
-        one.stored, one.sequence = word, stored.sequence
-        if one.wanted is word:
-            one.wanted, one.message_id = None, ""
+        return Outgoing(
+            subject=subject,
+            data=encode(word),
+            headers=one.headers,
+            message_id=one.message_id,
+            expected_last=one.sequence if isinstance(word, NodeShares) else None,
+            stream=OUTCOMES.stream if isinstance(word, Outcome) else NODE_FACTS.stream,
+        )
 
-    async def _look(self, subject: str) -> None:
+    async def _settle(self, subject: str, word: Word | None, result: Stored | BusError) -> BusError | None:
+        """What became of one word; why it must be said again, if it must."""
+        one = self._standing[subject]
+        if isinstance(result, Stored):
+            one.stored, one.sequence = word, result.sequence
+            if one.wanted is word:
+                one.wanted, one.message_id = None, ""
+            return None
+        if isinstance(result, SequenceConflict | BusUnavailable):
+            self._wait(subject)
+            return await self._look(subject) if isinstance(result, SequenceConflict) else result
+        _log.error("%s is refused", subject, extra={"reason": f"{type(result).__name__}: {result}"})
+        asyncio.get_running_loop().call_later(REFUSED_S, self._wait, subject)
+        return None
+
+    async def _rest(self, troubles: list[BusError]) -> None:
+        """One pause and one line in the log for all subjects alike, not one for each of thousands."""
+        if not troubles:
+            self._pause.reset()
+            return
+        pause_s = self._pause()
+        why = {"reason": f"{type(troubles[0]).__name__}: {troubles[0]}", "pause_s": round(pause_s, 3)}
+        _log.warning("%d words are not stored yet", len(troubles), extra=why)
+        await asyncio.sleep(pause_s)
+
+    async def _look(self, subject: str) -> BusError | None:
         """Somebody else wrote: what stands there now, and whether ours is still news."""
         one = self._standing[subject]
         one.message_id = ""
-        message = await self._bus.last(SHARES.stream, subject)
+        try:
+            message = await self._bus.last(SHARES.stream, subject)
+        except BusError as error:
+            return error
         if message is None:
             one.sequence = 0
-            return
+            return None
         self._learn(message)
-        if (
-            isinstance(one.wanted, NodeShares)
-            and isinstance(one.stored, NodeShares)
-            and _outdated(one.wanted, one.stored)
-        ):
+        ours, theirs = one.wanted, one.stored
+        if isinstance(ours, NodeShares) and isinstance(theirs, NodeShares) and _outdated(ours, theirs):
             one.wanted = None
+        return None
 
     def _learn(self, message: Received) -> None:
         one = self._standing.setdefault(message.subject, Standing())

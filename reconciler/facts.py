@@ -7,14 +7,13 @@ counted here, or it would be sold twice. Capacity rounds down, use rounds up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from fractions import Fraction
+from collections.abc import Callable, Iterable
 
 from contracts.inventory import NodeFacts, Taint
 from contracts.units import MAX_MEMORY_MIB, NodeName
 from reconciler import marks
 from reconciler.objects import Container, Node, Pod, Quantities
-from reconciler.quantity import MIB, MILLI, BadQuantity, ceil_in, floor_in, parse
+from reconciler.quantity import MIB, MILLI, ONE, BadQuantity, ceil_in, floor_in, parse
 
 MAX_CPU_MILLI = 10_000_000
 DEFAULT_PODS = 110
@@ -29,7 +28,6 @@ def node_facts(node: Node, pods: Iterable[Pod], counted: Counted) -> NodeFacts:
     name = node.metadata.name
     foreign = [pod for pod in pods if _holds(pod) and not counted(_uid(pod), name)]
     allocatable = node.status.allocatable or {}
-    pods_limit = _amount(allocatable, "pods")
     return NodeFacts(
         node=NodeName(name),
         uid=node.metadata.uid,
@@ -39,7 +37,7 @@ def node_facts(node: Node, pods: Iterable[Pod], counted: Counted) -> NodeFacts:
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints or ()),
         allocatable_cpu_milli=min(MAX_CPU_MILLI, floor_in(_amount(allocatable, "cpu"), MILLI)),
         allocatable_memory_mib=min(MAX_MEMORY_MIB, floor_in(_amount(allocatable, "memory"), MIB)),
-        allocatable_pods=int(pods_limit) if "pods" in allocatable else DEFAULT_PODS,
+        allocatable_pods=floor_in(_amount(allocatable, "pods"), ONE) if "pods" in allocatable else DEFAULT_PODS,
         foreign_cpu_milli=min(MAX_CPU_MILLI, sum(ceil_in(pod_request(pod, "cpu"), MILLI) for pod in foreign)),
         foreign_memory_mib=min(MAX_MEMORY_MIB, sum(ceil_in(pod_request(pod, "memory"), MIB) for pod in foreign)),
         foreign_pods=len(foreign),
@@ -63,8 +61,8 @@ def _uid(pod: Pod) -> str:
 # --- what a pod asks for ---------------------------------------------------------------------------------------------
 
 
-def pod_request(pod: Pod, resource: str) -> Fraction:
-    """What the kubelet's admission counts for a pod.
+def pod_request(pod: Pod, resource: str) -> int:
+    """What the kubelet's admission counts for a pod, in billionths.
 
     The containers together with the sidecars, or the largest moment of the init sequence, whichever is more; the pod's
     own request where it states one; and the overhead of its runtime class.
@@ -74,9 +72,9 @@ def pod_request(pod: Pod, resource: str) -> Fraction:
     return asked + _amount(pod.spec.overhead or {}, resource)
 
 
-def _containers_request(pod: Pod, resource: str) -> Fraction:
-    running = sum((_container_request(pod, c, resource) for c in pod.spec.containers or ()), Fraction(0))
-    sidecars, peak = Fraction(0), Fraction(0)
+def _containers_request(pod: Pod, resource: str) -> int:
+    running = sum(_container_request(pod, c, resource) for c in pod.spec.containers or ())
+    sidecars = peak = 0
     for container in pod.spec.init_containers or ():
         asked = _container_request(pod, container, resource)
         if container.restart_policy == "Always":
@@ -87,22 +85,20 @@ def _containers_request(pod: Pod, resource: str) -> Fraction:
     return max(running + sidecars, peak)
 
 
-def _container_request(pod: Pod, container: Container, resource: str) -> Fraction:
+def _container_request(pod: Pod, container: Container, resource: str) -> int:
     """The spec's, or what the kubelet still keeps while a smaller one is being applied."""
     asked = _amount((container.resources.requests if container.resources else None) or {}, resource)
-    return max(asked, *_kept(pod, container.name, resource))
+    kept = (
+        _amount(status.allocated_resources, resource)
+        for status in pod.status.container_statuses or ()
+        if status.allocated_resources and status.name == container.name
+    )
+    return max(asked, *kept, 0)
 
 
-def _kept(pod: Pod, name: str, resource: str) -> Iterator[Fraction]:
-    yield Fraction(0)
-    for status in pod.status.container_statuses or ():
-        if status.name == name:
-            yield _amount(status.allocated_resources or {}, resource)
-
-
-def _amount(quantities: Quantities, resource: str) -> Fraction:
+def _amount(quantities: Quantities, resource: str) -> int:
     """A stranger's unreadable quantity counts as nothing: the API server would not have admitted it."""
     try:
         return parse(quantities.get(resource, 0))
     except BadQuantity:
-        return Fraction(0)
+        return 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -64,7 +65,7 @@ def request_marks(uid: str, request_json: bytes, *, epoch: str, sequence: int, t
 def binding_marks(uid: str, slices: Iterable[CardSlice], *, node: str, epoch: str, sequence: int) -> dict[str, str]:
     """The annotations of the Binding: the cards, what is sold of them, and the decision that says so."""
     pieces = tuple(slices)
-    cards = ",".join(piece.card for piece in pieces)
+    cards = cards_text(pieces)
     return {
         CARDS: cards,
         SHARES: shares_text(pieces),
@@ -78,6 +79,11 @@ def nonce(mark: Mark, *, node: str, cards: str) -> str:
     """What only the binder of this decision writes: the same after a restart, so that it knows its own work again."""
     text = "|".join((mark.uid, mark.epoch, str(mark.sequence), node, cards))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def cards_text(slices: Iterable[CardSlice]) -> str:
+    """`<uuid>,…`"""  # noqa: D415 - the form ends as it ends
+    return ",".join(piece.card for piece in slices)
 
 
 def shares_text(slices: Iterable[CardSlice]) -> str:
@@ -95,11 +101,16 @@ def checked(*parts: Mapping[str, str]) -> None:
     for part in parts:
         merged |= part
     for key in merged:
-        if not _KEY.fullmatch(key):
+        if not _legal(key):
             raise BadMark(f"annotation key {key!r} is not a Kubernetes name")
     size = sum(len(key.encode()) + len(value.encode()) for key, value in merged.items())
     if size > ANNOTATIONS_LIMIT:
         raise BadMark(f"the annotations take {size} bytes, the limit is {ANNOTATIONS_LIMIT}")
+
+
+@lru_cache(maxsize=1024)
+def _legal(key: str) -> bool:
+    return _KEY.fullmatch(key) is not None
 
 
 # --- reading back ----------------------------------------------------------------------------------------------------
@@ -131,7 +142,7 @@ def slices_of(annotations: Mapping[str, str]) -> tuple[CardSlice, ...]:
         raise BadMark(f"{SHARES} or {CARDS} is missing")
     text = annotations[SHARES]
     pieces = tuple(_piece(part) for part in text.split(",")) if text else ()
-    if ",".join(piece.card for piece in pieces) != annotations[CARDS]:
+    if cards_text(pieces) != annotations[CARDS]:
         raise BadMark(f"{CARDS} and {SHARES} name different cards")
     return pieces
 

@@ -68,7 +68,7 @@ def manifest(request: RequestState, *, epoch: str, rules: PodRules = DEFAULT_RUL
         sequence=request.decided_at,
         traceparent=request.accepted.trace,
     )
-    _check_size(request, own, epoch)
+    _check_size(request, own)
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
@@ -85,36 +85,39 @@ def manifest(request: RequestState, *, epoch: str, rules: PodRules = DEFAULT_RUL
     )
 
 
-def binding(request: RequestState, *, pod_uid: str, epoch: str) -> bytes:
-    """The binding, as JSON: node and cards in one write, for this life of the pod only."""
+def assignment(request: RequestState, *, epoch: str) -> dict[str, str]:
+    """What the binding writes into the pod.
+
+    Raises:
+        NotRenderable: there is no placement.
+    """
     placement = request.placement
     if placement is None:
         raise NotRenderable(f"{request.uid} has no placement to bind to")
-    annotations = marks.binding_marks(
+    return marks.binding_marks(
         request.uid, placement.slices, node=placement.node, epoch=epoch, sequence=request.decided_at
     )
-    marks.checked(annotations)
+
+
+def binding(request: RequestState, assigned: dict[str, str], *, pod_uid: str) -> bytes:
+    """The binding, as JSON: node and cards in one write, for this life of the pod only."""
+    marks.checked(assigned)
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod_of(request), "uid": pod_uid, "annotations": annotations},
-            "target": {"kind": "Node", "name": placement.node},
+            "metadata": {"name": pod_of(request), "uid": pod_uid, "annotations": assigned},
+            "target": {"kind": "Node", "name": request.placement.node if request.placement else ""},
         },
         order="deterministic",
     )
 
 
-def as_bound(pod: Pod, request: RequestState, *, epoch: str) -> Pod:
+def as_bound(pod: Pod, request: RequestState, assigned: dict[str, str]) -> Pod:
     """The pod as an accepted binding left it; the API server does not send it back."""
-    placement = request.placement
-    if placement is None:
-        raise NotRenderable(f"{request.uid} has no placement to be bound to")
-    written = marks.binding_marks(
-        request.uid, placement.slices, node=placement.node, epoch=epoch, sequence=request.decided_at
-    )
-    metadata = replace(pod.metadata, annotations={**(pod.metadata.annotations or {}), **written})
-    return replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=placement.node))
+    metadata = replace(pod.metadata, annotations={**(pod.metadata.annotations or {}), **assigned})
+    node = request.placement.node if request.placement else ""
+    return replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=node))
 
 
 # --- the parts of a pod ----------------------------------------------------------------------------------------------
@@ -183,12 +186,10 @@ def _check_names(template: PodTemplate) -> None:
             raise NotRenderable(f"{kind} {taken[0]} is in a domain of ours")
 
 
-def _check_size(request: RequestState, own: dict[str, str], epoch: str) -> None:
+def _check_size(request: RequestState, own: dict[str, str]) -> None:
     """Of the pod as it will be once bound: too late is when the binding has been accepted."""
-    placement = request.placement
-    later = marks.binding_marks(
-        request.uid, placement.slices if placement else (), node="", epoch=epoch, sequence=request.decided_at
-    )
+    slices = request.placement.slices if request.placement else ()
+    later = {marks.SHARES: marks.shares_text(slices), marks.CARDS: marks.cards_text(slices), marks.NONCE: "0" * 16}
     try:
         marks.checked(request.request.pod.annotations, own, later)
     except marks.BadMark as error:

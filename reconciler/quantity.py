@@ -1,7 +1,8 @@
 """Kubernetes quantities as integers: `500m`, `3840Mi`, `1.5`, `2e3`, `107374182400`.
 
-Exact: a quantity is a ratio of integers until it is rounded, and the caller says in which direction, because capacity
-rounds down and use rounds up. No float on the way.
+A quantity is kept in billionths, the finest that Kubernetes itself keeps (it rounds up what is finer), so that sums are
+sums of integers. The caller says in which direction to round to larger units, because capacity rounds down and use
+rounds up. No float on the way.
 """
 
 from __future__ import annotations
@@ -9,6 +10,11 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from functools import lru_cache
+
+ONE = 10**9
+"""One unit (a core, a byte, a pod) in billionths."""
+MILLI = ONE // 1000
+MIB = 1024 * 1024 * ONE
 
 _FORM = re.compile(
     r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]{1,3})|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?"
@@ -19,8 +25,6 @@ _SUFFIX = {
     **{name: Fraction(1000**power) for power, name in enumerate("kMGTPE", 1)},
     **{f"{name}i": Fraction(1024**power) for power, name in enumerate("KMGTPE", 1)},
 }
-MILLI = Fraction(1, 1000)
-MIB = Fraction(1024 * 1024)
 
 
 class BadQuantity(ValueError):  # noqa: N818 - named by what is the case
@@ -28,8 +32,8 @@ class BadQuantity(ValueError):  # noqa: N818 - named by what is the case
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str | int) -> Fraction:
-    """The exact value.
+def parse(text: str | int) -> int:
+    """The value in billionths.
 
     Raises:
         BadQuantity: the text is not in Kubernetes' form.
@@ -41,14 +45,15 @@ def parse(text: str | int) -> Fraction:
     value = Fraction(digits) * _SUFFIX[suffix or ""]
     if exponent:
         value *= Fraction(10) ** int(exponent[1:])
-    return -value if sign == "-" else value
+    billionths = -(-value * ONE // 1)
+    return -billionths if sign == "-" else billionths
 
 
-def floor_in(value: Fraction, unit: Fraction) -> int:
+def floor_in(billionths: int, unit: int) -> int:
     """Whole units that certainly fit: for capacity."""
-    return value // unit
+    return billionths // unit
 
 
-def ceil_in(value: Fraction, unit: Fraction) -> int:
+def ceil_in(billionths: int, unit: int) -> int:
     """Whole units that certainly suffice: for use."""
-    return -(-value // unit)
+    return -(-billionths // unit)

@@ -47,7 +47,7 @@ class ReconcilingSettings(Settings, frozen=True, kw_only=True):
     """Name of the pool whose ledger is followed."""
     facts_every_s: Annotated[float, Meta(ge=0, le=60)] = 0.2
     """Pause in which changes of a node gather before its facts are published again."""
-    shares_every_s: Annotated[float, Meta(ge=0, le=60)] = 0.02
+    shares_every_s: Annotated[float, Meta(ge=0, le=60)] = 0.05
     """The same for the shares of its pods: they should be on the node before the container begins."""
     lease_renew_s: Seconds = 0.4
     """Pause between renewals of the lease that makes one reconciler the active one."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
@@ -221,8 +222,8 @@ class Worker:
             self._pods.own(pod)
 
     async def _bind(self, key: str, request: RequestState, step: Bind) -> None:
-        epoch = self._view.state.epoch
-        body = podspec.binding(request, pod_uid=step.pod_uid, epoch=epoch)
+        assigned = podspec.assignment(request, epoch=self._view.state.epoch)
+        body = podspec.binding(request, assigned, pod_uid=step.pod_uid)
         self._maybe_bound.add(key)
         try:
             with span("bind", parent=request.accepted.trace, attributes=_attributes(key, request)):
@@ -239,7 +240,7 @@ class Worker:
         self._refusals.pop(key, None)
         pod = self._pods.store.get(key)
         if pod is not None and pod.metadata.uid == step.pod_uid and not pod.spec.node_name:
-            self._pods.own(podspec.as_bound(pod, request, epoch=epoch))
+            self._pods.own(podspec.as_bound(pod, request, assigned))
 
     def _mark_terminating(self, key: str, step: Delete) -> None:
         """So that the next plan waits. The watch brings the rest, also that an unbound pod was gone at once."""
@@ -298,7 +299,12 @@ class Worker:
 
 
 def _subject(request: RequestState) -> str:
-    return OUTCOMES.subject(namespace=request.accepted.namespace, name=request.request.name)
+    return _outcomes_of(request.accepted.namespace, request.request.name)
+
+
+@lru_cache(maxsize=16_384)
+def _outcomes_of(namespace: str, name: str) -> str:
+    return OUTCOMES.subject(namespace=namespace, name=name)
 
 
 def _attributes(key: str, request: RequestState) -> dict[str, str | int]:

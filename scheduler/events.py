@@ -17,11 +17,18 @@ from contracts.outcomes import EventPhase, Reason, Refusal, RequestEvent
 from contracts.units import RequestUid
 
 
-def of_commit(state: LedgerState, commit: Commit, sequence: int) -> list[RequestEvent]:
-    """The events of a commit that is folded into `state`; a request accepted and placed at once has one."""
+def of_commit(state: LedgerState, commit: Commit, sequence: int) -> list[tuple[int, RequestEvent]]:
+    """The events of a commit that is folded into `state`, each with the index of its record.
+
+    A request accepted and placed at once has one.
+    """
     placed_here = {r.uid for r in commit.records if isinstance(r, Reserved)}
-    found = (_of_record(state, record, placed_here) for record in commit.records)
-    return [replace(event, ledger_sequence=sequence, at_ms=commit.at_ms) for event in found if event is not None]
+    found = ((index, _of_record(state, record, placed_here)) for index, record in enumerate(commit.records))
+    return [
+        (index, replace(event, ledger_sequence=sequence, at_ms=commit.at_ms))
+        for index, event in found
+        if event is not None
+    ]
 
 
 def _of_record(state: LedgerState, record: Record, placed_here: set[RequestUid]) -> RequestEvent | None:

@@ -1,7 +1,8 @@
 """Events out: what commits mean for users, stored in order, never lost.
 
-The ledger is the outbox. The projector's position is the newest event in the stream: whoever becomes active projects
-again from the commit of that event on, under the same message ids, so that the stream drops what it has already.
+The ledger is the outbox. The projector's position stands in a header of every event that it stores, and whoever becomes
+active reads it from the newest one and goes on exactly behind it. Message ids make the stream drop what two of them
+store at once.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections import deque
+from collections.abc import Iterable
 
 import msgspec
 
 from bus.ledger.state import LedgerState
-from bus.protocol import Bus, BusError, BusUnavailable, Outgoing
+from bus.protocol import NO_HEADERS, Bus, BusError, BusUnavailable, Headers, Outgoing, Received
 from bus.runtime.retry import retrying
 from contracts import subjects
 from contracts.decisions import Commit
@@ -26,18 +29,38 @@ WINDOW = 512
 PATIENCE_S = 3600.0
 """A bus that is away for an hour: the process ends and is started again; the ledger still has everything."""
 
+STEP = "Gpubus-Step"
+"""Header of an event, `<epoch>-<ledger sequence>-<index of the record>`: all steps up to this one are stored with it.
+
+For an event of a commit that is its own step; refusals and pending reasons stand in no commit and repeat the last one.
+"""
+
+Step = tuple[int, int]
+"""Ledger sequence and index of the record."""
+
+NO_STEP: Step = (0, -1)
+_STEP = re.compile(r"([^-]+)-([0-9]{1,16})-([0-9]{1,6})")
+
 _log = logging.getLogger(__name__)
 _commits = msgspec.json.Decoder(Commit)
 
 
-def outgoing(event: RequestEvent, identity: str) -> Outgoing:
+def outgoing(event: RequestEvent, identity: str, headers: Headers = NO_HEADERS) -> Outgoing:
     """One event as a message; `identity` makes a repetition recognisable."""
     return Outgoing(
         subject=subjects.EVENTS.subject(namespace=event.namespace, name=event.name),
         data=encode(event),
+        headers=headers,
         message_id=identity,
         stream=subjects.EVENTS.stream,
     )
+
+
+def newest_step(messages: Iterable[Received], epoch: str) -> Step | None:
+    """The latest step that stored events tell of; `NO_STEP` if they are of another epoch, None if they tell of none."""
+    found = [step for message in messages if (step := _STEP.fullmatch(message.headers.get(STEP, "")))]
+    ours = [(int(step[2]), int(step[3])) for step in found if step[1] == epoch]
+    return max(ours, default=NO_STEP if found else None)
 
 
 class Projector:
@@ -49,21 +72,25 @@ class Projector:
         self._queue: deque[Outgoing] = deque()
         self._something = asyncio.Event()
         self.stored = 0
+        self.position: Headers = NO_HEADERS
+        """The last step that is known to be stored, as a header."""
 
     @property
     def backlog(self) -> int:
         """Events that wait to be stored."""
         return len(self._queue)
 
-    def commit(self, commit: Commit, sequence: int) -> None:
-        """Queue the events of a commit that is folded into the state."""
-        for index, event in enumerate(events.of_commit(self.state, commit, sequence)):
-            self._queue.append(outgoing(event, f"{commit.epoch}-{sequence}-{index}"))
+    def commit(self, commit: Commit, sequence: int, *, after: int = -1) -> None:
+        """Queue the events of a commit that is folded into the state, from index `after` + 1 on."""
+        for index, event in events.of_commit(self.state, commit, sequence):
+            if index > after:
+                step = f"{commit.epoch}-{sequence}-{index}"
+                self._queue.append(outgoing(event, step, {STEP: step}))
         self._something.set()
 
     def tell(self, event: RequestEvent, identity: str) -> None:
         """Queue an event that is no part of a commit, as the reasons of a pending request."""
-        self._queue.append(outgoing(event, identity))
+        self._queue.append(outgoing(event, identity, self.position))
         self._something.set()
 
     async def run(self) -> None:
@@ -81,36 +108,45 @@ class Projector:
             for _ in window:
                 self._queue.popleft()
             self.stored += len(window)
+            self.position = next((m.headers for m in reversed(window) if m.headers), self.position)
 
     async def catch_up(self) -> None:
-        """Project again from the commit of the newest event to the state's head."""
-        newest = await self._newest()
-        if newest >= self.state.sequence:
+        """Project again what is behind the newest stored step, to the state's head."""
+        newest, index = await self._newest()
+        if newest:
+            self.position = {STEP: f"{self.state.epoch}-{newest}-{index}"}
+        if newest > self.state.sequence or not self.state.sequence:
             return
         reading = self.bus.read(subjects.LEDGER.stream, from_sequence=max(1, newest))
         async with contextlib.aclosing(reading) as batches:
             async for batch in batches:
                 for message in batch.messages:
                     if message.sequence <= self.state.sequence:
-                        self.commit(_commits.decode(message.data), message.sequence)
+                        after = index if message.sequence == newest else -1
+                        self.commit(_commits.decode(message.data), message.sequence, after=after)
                 if batch.caught_up or (batch.messages and batch.messages[-1].sequence >= self.state.sequence):
                     return
 
-    async def _newest(self) -> int:
-        """Ledger sequence of the newest event that stands in a commit."""
-        last = await self.bus.last_sequence(subjects.EVENTS.stream)
-        if last == 0:
-            return 0
-        newest = 0
-        reading = self.bus.read(subjects.EVENTS.stream, from_sequence=max(1, last - WINDOW))
-        async with contextlib.aclosing(reading) as batches:
+    async def _newest(self) -> Step:
+        """The newest stored step: nearly always among the last events."""
+        end = await self.bus.last_sequence(subjects.EVENTS.stream)
+        while end > 0:
+            start = max(1, end - WINDOW + 1)
+            step = newest_step(await self._between(start, end), self.state.epoch)
+            if step is not None:
+                return step
+            end = start - 1
+        return NO_STEP
+
+    async def _between(self, start: int, end: int) -> list[Received]:
+        """The stored events from sequence `start` to `end`, as far as the stream still holds them."""
+        found: list[Received] = []
+        async with contextlib.aclosing(self.bus.read(subjects.EVENTS.stream, from_sequence=start)) as batches:
             async for batch in batches:
-                for message in batch.messages:
-                    with contextlib.suppress(msgspec.MsgspecError):
-                        newest = max(newest, msgspec.json.decode(message.data, type=RequestEvent).ledger_sequence)
-                if batch.caught_up:
-                    return newest
-        return newest
+                found += [message for message in batch.messages if message.sequence <= end]
+                if batch.caught_up or (batch.messages and batch.messages[-1].sequence >= end):
+                    break
+        return found
 
 
 async def store_all(bus: Bus, window: list[Outgoing]) -> None:

@@ -164,7 +164,8 @@ class Term:
                 keep, self.bus, stream=subjects.REQUESTS.stream, received=message, reason=reason
             )
         if prepared.refused:
-            window = [outgoing(event, f"refused-{event.request_sequence}") for event in prepared.refused]
+            position = self.projector.position
+            window = [outgoing(event, f"refused-{event.request_sequence}", position) for event in prepared.refused]
             await retrying("store refusals", deadline_s=OUTAGE_S)(store_all, self.bus, window)
         self.metrics.turned_away(len(prepared.refused), len(prepared.unreadable))
 

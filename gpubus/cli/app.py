@@ -26,6 +26,7 @@ COMMANDS = {
     "audit": ("audit:audit", "Compare ledger, Kubernetes and monitors."),
     "dead-letters": ("deadletters:dead_letters", "Show what could not be understood."),
     "replay": ("replay:replay", "Feed a recorded trace through the same services."),
+    "simulate": ("simulate:simulate", "Compare placement policies on a recorded trace."),
     "settings": ("settings:settings", "Show the effective settings and where they come from."),
 }
 """Name, place and summary, in the order of `--help`: start it, use it, ask it, check it."""

@@ -44,8 +44,15 @@ def created(held: RequestState, *, epoch: str, version: int = 10, uid: str = POD
 
 def bound(held: RequestState, *, epoch: str, version: int = 11, phase: str = "Pending", uid: str = POD_UID) -> Pod:
     """The pod after our binding."""
-    pod = podspec.as_bound(created(held, epoch=epoch, version=version, uid=uid), held, epoch=epoch)
+    pod = podspec.as_bound(
+        created(held, epoch=epoch, version=version, uid=uid), held, podspec.assignment(held, epoch=epoch)
+    )
     return replace(pod, status=PodStatus(phase=phase))
+
+
+def binding_of(held: RequestState, pod_uid: str, *, epoch: str) -> bytes:
+    """The binding of a placed request."""
+    return podspec.binding(held, podspec.assignment(held, epoch=epoch), pod_uid=pod_uid)
 
 
 def with_status(pod: Pod, phase: str, **fields: Any) -> Pod:

@@ -30,6 +30,7 @@ from reconciler.objects import Pod
 from reconciler.plan import pod_of
 from reconciler.podspec import PodRules
 from tests.builders.ledger import cluster, node, request
+from tests.builders.pods import binding_of
 from tests.contract.reconciler.rig import Author, running
 from tests.servers.control_plane import ControlPlane, HollowNode
 from tests.servers.natsd import NatsServer
@@ -73,7 +74,7 @@ class Hand:
         return await self.kube.create(self.namespace, msgspec.json.encode(body))
 
     async def bind(self, held: Any, uid: str) -> None:
-        await self.kube.bind(self.namespace, pod_of(held), podspec.binding(held, pod_uid=uid, epoch=EPOCH))
+        await self.kube.bind(self.namespace, pod_of(held), binding_of(held, uid, epoch=EPOCH))
 
     async def get(self, held: Any) -> Pod | None:
         return await self.kube.get(self.namespace, pod_of(held))
@@ -253,7 +254,7 @@ async def test_an_illegal_node_name_is_refused_for_good(hand: Hand) -> None:
     """A 500 without a reason, which no time mends."""
     held = hand.held("empty")
     pod = await hand.create(held)
-    body = msgspec.json.decode(podspec.binding(held, pod_uid=pod.metadata.uid, epoch=EPOCH))
+    body = msgspec.json.decode(binding_of(held, pod.metadata.uid, epoch=EPOCH))
     body["target"]["name"] = ""
 
     with pytest.raises(Refused) as caught:
@@ -268,7 +269,7 @@ async def test_a_name_that_differs_from_the_url_is_our_mistake(hand: Hand) -> No
     pod = await hand.create(one)
 
     with pytest.raises(Refused) as caught:
-        await hand.kube.bind(hand.namespace, pod_of(one), podspec.binding(two, pod_uid=pod.metadata.uid, epoch=EPOCH))
+        await hand.kube.bind(hand.namespace, pod_of(one), binding_of(two, pod.metadata.uid, epoch=EPOCH))
 
     assert caught.value.code == "bad-request"
 

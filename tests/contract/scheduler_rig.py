@@ -59,14 +59,12 @@ class FakeCluster:
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
-    async def node(
-        self, name: str, *, cards: int = 1, memory_mib: int = 80_000, model: str = "A100", **facts: Any
-    ) -> None:
+    async def node(self, name: str, *, cards: int = 1, memory_mib: int = 80_000, **facts: Any) -> None:
         """A node that Kubernetes and its monitor have told of, with a first heartbeat."""
         self._cards[name] = cards
         self._lives[name] = self._lives.get(name, 0) + 1
         found = tuple(
-            Card(uuid=CardUuid(f"GPU-{name}-{i}"), index=i, model=model, memory_total_mib=memory_mib)
+            Card(uuid=CardUuid(f"GPU-{name}-{i}"), index=i, model="A100", memory_total_mib=memory_mib)
             for i in range(cards)
         )
         inventory = NodeInventory(node=NodeName(name), boot_id="b", incarnation="i", cards=found)

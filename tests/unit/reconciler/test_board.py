@@ -161,6 +161,22 @@ async def test_an_outage_only_delays() -> None:
     assert await world.stored() == 50
 
 
+async def test_a_word_that_is_refused_holds_up_nobody() -> None:
+    """Too large for its stream: it is tried again now and then, and the others go out at once."""
+    world = World()
+    async with running(world.board):
+        world.board.say(FACTS, NodeFacts(node=NodeName("n1"), uid="u", labels={"x": "y" * 300_000}))
+        await asyncio.sleep(1)
+        world.board.say(SUBJECT, outcome("bound"))
+        await asyncio.sleep(0.1)
+        assert await world.stands(SUBJECT, Outcome) == outcome("bound")
+
+        world.board.say(FACTS, NodeFacts(node=NodeName("n1"), uid="u"))
+        await asyncio.sleep(1)
+
+    assert await world.stands(FACTS, NodeFacts) == NodeFacts(node=NodeName("n1"), uid="u")
+
+
 async def test_a_new_process_knows_what_stands() -> None:
     """It says nothing that was said before it, and forgets what it is told to."""
     world = World()

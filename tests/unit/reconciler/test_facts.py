@@ -107,18 +107,18 @@ def test_init_containers_count_by_their_largest_moment() -> None:
     both = (container(cpu="1"), container(cpu="500m"))
 
     assert pod_request(pod(containers=both, init_containers=(container(cpu="1"),)), "cpu") == parse("1500m")
-    assert pod_request(pod(containers=both, init_containers=(container(cpu="3"),)), "cpu") == 3
+    assert pod_request(pod(containers=both, init_containers=(container(cpu="3"),)), "cpu") == parse("3")
 
 
 def test_sidecars_run_beside_everything_after_them() -> None:
     """A sidecar adds to the containers, and to the init containers that come after it."""
     sidecar = replace(container(cpu="1"), restart_policy="Always")
 
-    assert pod_request(pod(containers=(container(cpu="1"),), init_containers=(sidecar,)), "cpu") == 2
+    assert pod_request(pod(containers=(container(cpu="1"),), init_containers=(sidecar,)), "cpu") == parse("2")
     after = (sidecar, container(cpu="2"))
     before = (container(cpu="2"), sidecar)
-    assert pod_request(pod(containers=(container(cpu="1"),), init_containers=after), "cpu") == 3
-    assert pod_request(pod(containers=(container(cpu="500m"),), init_containers=before), "cpu") == 2
+    assert pod_request(pod(containers=(container(cpu="1"),), init_containers=after), "cpu") == parse("3")
+    assert pod_request(pod(containers=(container(cpu="500m"),), init_containers=before), "cpu") == parse("2")
 
 
 def test_a_request_of_the_whole_pod_replaces_those_of_its_containers() -> None:
@@ -135,7 +135,7 @@ def test_a_shrinking_container_counts_with_what_it_still_has() -> None:
     shrinking = pod(containers=(container(cpu="1"),))
     status = ContainerStatus(name="c", allocated_resources={"cpu": "2"})
 
-    assert pod_request(replace(shrinking, status=PodStatus(container_statuses=(status,))), "cpu") == 2
+    assert pod_request(replace(shrinking, status=PodStatus(container_statuses=(status,))), "cpu") == parse("2")
 
 
 def test_an_unreadable_quantity_of_a_stranger_does_not_stop_anything() -> None:

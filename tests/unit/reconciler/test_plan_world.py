@@ -19,7 +19,7 @@ from contracts.outcomes import Outcome
 from reconciler import marks
 from reconciler.objects import Pod
 from reconciler.plan import plan
-from reconciler.podspec import as_bound
+from reconciler.podspec import as_bound, assignment
 from reconciler.seen import look
 from reconciler.steps import Annotate, Bind, Case, Create, Delete, Publish, Step, Wait
 from tests.builders.pods import created, foreign, one_placed, terminated, terminating, with_status
@@ -100,7 +100,7 @@ class World:
         assert self.pod.metadata.uid == step.pod_uid
         assert not self.pod.spec.node_name
         self.runs += 1
-        self.pod = with_status(as_bound(self.pod, self.held, epoch=self.epoch), "Pending")
+        self.pod = with_status(as_bound(self.pod, self.held, assignment(self.held, epoch=self.epoch)), "Pending")
 
     def _delete(self, step: Delete) -> None:
         assert self.pod is not None

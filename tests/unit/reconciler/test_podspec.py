@@ -14,6 +14,7 @@ from contracts.units import pod_name
 from reconciler import marks, podspec
 from reconciler.podspec import NotRenderable, PodRules
 from tests.builders.ledger import cluster, node
+from tests.builders.pods import binding_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "pods"
 EPOCH = "e0000000"
@@ -59,7 +60,7 @@ def test_manifest_is_as_reviewed(name: str, request_: PodRequest, cards: tuple[i
     held = placed(request_, *cards)
     written = b"\n".join(
         msgspec.json.format(part, indent=2)
-        for part in (podspec.manifest(held, epoch=EPOCH), podspec.binding(held, pod_uid="0000-uid", epoch=EPOCH))
+        for part in (podspec.manifest(held, epoch=EPOCH), binding_of(held, "0000-uid", epoch=EPOCH))
     )
 
     assert written.decode() + "\n" == (GOLDEN / f"{name}.json").read_text(encoding="utf-8")
@@ -93,7 +94,7 @@ def test_the_assignment_is_not_in_the_pod_but_in_its_binding() -> None:
     """Node, cards and shares are written in one breath; before it a pod carries no cards at all."""
     held = placed(FULL, 0, 1)
     annotations = msgspec.json.decode(podspec.manifest(held, epoch=EPOCH))["metadata"]["annotations"]
-    bound = msgspec.json.decode(podspec.binding(held, pod_uid="u", epoch=EPOCH))
+    bound = msgspec.json.decode(binding_of(held, "u", epoch=EPOCH))
 
     assert not {marks.CARDS, marks.SHARES, marks.NONCE} & annotations.keys()
     assert bound["metadata"]["uid"] == "u"
@@ -104,7 +105,7 @@ def test_the_assignment_is_not_in_the_pod_but_in_its_binding() -> None:
 
 def test_a_request_without_cards_sees_none() -> None:
     """An empty annotation hides the cards that the image would ask for."""
-    bound = msgspec.json.decode(podspec.binding(placed(BARE), pod_uid="u", epoch=EPOCH))
+    bound = msgspec.json.decode(binding_of(placed(BARE), "u", epoch=EPOCH))
 
     assert bound["metadata"]["annotations"][marks.CARDS] == ""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.quantity import MIB, MILLI, BadQuantity, ceil_in, floor_in, parse
+from reconciler.quantity import MIB, MILLI, ONE, BadQuantity, ceil_in, floor_in, parse
 
 ROWS = [
     ("0", 0),
@@ -41,7 +41,12 @@ ROWS = [
 @pytest.mark.parametrize(("text", "value"), ROWS, ids=[str(row[0]) for row in ROWS])
 def test_value(text: str | int, value: int | Fraction) -> None:
     """Every form of the notation has its exact value."""
-    assert parse(text) == value
+    assert Fraction(parse(text), ONE) == value
+
+
+def test_what_is_finer_than_a_billionth_is_rounded_up() -> None:
+    """As Kubernetes itself keeps it."""
+    assert parse("0.0000000001") == parse("1e-12") == 1
 
 
 @pytest.mark.parametrize("text", ["", "m", "1 Gi", "1gi", "1KiB", "1e", "0x10", "NaN", "1e9999", "1,5", "½"])

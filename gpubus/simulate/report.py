@@ -1,0 +1,147 @@
+"""What simulated runs come to: means over seeds beside the published ones, and every point as CSV. Pure.
+
+In: runs, the authors' own results (`published_alloc.csv` of their repository: one line for each trace, policy and seed,
+one column for each percent of demand arrived). Out: `Line`s for people and programs, CSV text.
+
+Percentages are of all cards of the cluster. Means are over seeds, `spread` is the standard deviation of one seed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from contracts.messages import Value
+from gpubus.errors import UsageError
+from gpubus.simulate.protocol import Curve, Knowledge
+
+FULL = 100
+"""Percent of demand arrived at which as much has been asked for as there is."""
+
+PUBLISHED_NAMES: Mapping[str, str] = {
+    "01-Random": "random",
+    "02-DotProd": "dot-product",
+    "03-GpuClustering": "gpu-clustering",
+    "04-GpuPacking": "gpu-packing",
+    "05-BestFit": "best-fit",
+    "06-FGD": "fgd",
+}
+"""Their names and ours."""
+
+CSV_COLUMNS = ("trace", "policy", "seed", "arrived_percent", "allocated_percent", "idle_milli", "fragment_milli")
+
+Published = Mapping[tuple[str, str, int], float]
+"""By trace, policy and percent arrived: mean allocation over the published seeds."""
+
+
+class RunOutcome(Value, frozen=True, kw_only=True):
+    """One run and what it was."""
+
+    trace: str
+    policy: str
+    seed: int
+    curve: Curve
+
+
+class Mark(Value, frozen=True, kw_only=True):
+    """Allocation in percent at one percent of demand arrived; None: not known."""
+
+    arrived_percent: int
+    mean: float | None
+    spread: float | None = None
+    published: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Above the published mean."""
+        return None if self.mean is None or self.published is None else self.mean - self.published
+
+
+class Line(Value, frozen=True, kw_only=True):
+    """One policy on one trace."""
+
+    trace: str
+    policy: str
+    seeds: tuple[int, ...]
+    marks: tuple[Mark, ...]
+    refused: float
+    """Mean number of pods that did not fit when they arrived."""
+
+
+class Simulated(Value, frozen=True, kw_only=True):
+    """All that was asked for."""
+
+    nodes: int
+    cards: int
+    ratio: float
+    mix: Knowledge
+    lines: tuple[Line, ...]
+
+
+def lines(runs: Sequence[RunOutcome], ratio: float, published: Published) -> tuple[Line, ...]:
+    """One for each trace and policy, in the order in which they were run."""
+    percents = dict.fromkeys((FULL, round(100 * ratio)))
+    groups: dict[tuple[str, str], list[RunOutcome]] = {}
+    for run in runs:
+        groups.setdefault((run.trace, run.policy), []).append(run)
+    return tuple(
+        Line(
+            trace=trace,
+            policy=policy,
+            seeds=tuple(run.seed for run in group),
+            marks=tuple(_mark(group, percent, published.get((trace, policy, percent))) for percent in percents),
+            refused=statistics.fmean(run.curve.refused for run in group),
+        )
+        for (trace, policy), group in groups.items()
+    )
+
+
+def _mark(group: Sequence[RunOutcome], percent: int, published: float | None) -> Mark:
+    found = [value for run in group if (value := run.curve.allocated(percent)) is not None]
+    mean = statistics.fmean(found) if found else None
+    spread = statistics.stdev(found) if len(found) > 1 else None
+    return Mark(arrived_percent=percent, mean=mean, spread=spread, published=published)
+
+
+def published_of(text: str, source: str, ratio: float) -> Published:
+    """The published means for that ratio; policies that we do not have are left out.
+
+    Raises:
+        UsageError: a column is missing, or a cell is no number.
+    """
+    reader = csv.DictReader(io.StringIO(text))
+    columns = reader.fieldnames or ()
+    if missing := [name for name in ("workload", "sc_policy", "tune", "seed") if name not in columns]:
+        raise UsageError(f"{source}: no column {', '.join(missing)}")
+    percents = [name for name in columns if name.isdecimal()]
+    found: dict[tuple[str, str, int], list[float]] = {}
+    for row in reader:
+        policy = PUBLISHED_NAMES.get(row["sc_policy"])
+        if policy is None or _number(row["tune"], source, reader.line_num) != ratio:
+            continue
+        for percent in percents:
+            if row[percent]:
+                value = _number(row[percent], source, reader.line_num)
+                found.setdefault((row["workload"], policy, int(percent)), []).append(value)
+    return {key: statistics.fmean(values) for key, values in found.items()}
+
+
+def _number(cell: str, source: str, line: int) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise UsageError(f"{source} line {line}: {cell!r} is no number") from None
+
+
+def as_csv(runs: Iterable[RunOutcome]) -> str:
+    """Every point of every run."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for run in runs:
+        for p in run.curve.points:
+            at = (run.trace, run.policy, run.seed, p.arrived_percent)
+            writer.writerow((*at, f"{p.allocated_percent:.4f}", p.idle_milli, p.fragment_milli))
+    return out.getvalue()
