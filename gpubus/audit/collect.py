@@ -12,6 +12,8 @@ import time
 
 from bus.ledger.follow import decode_commit
 from bus.ledger.proof import Prover, conservation
+from bus.ledger.shelf import checkpoints
+from bus.ledger.state import LedgerState
 from bus.protocol import BusError
 from contracts import subjects
 from contracts.answers import AskState, Summary
@@ -33,7 +35,7 @@ async def audit(client: Client, *, pool: str = "default", settle_s: float = 5.0)
     Raises:
         NoAnswer: the ledger itself cannot be read.
     """
-    book = _Ledger(client, pool)
+    book = _Ledger(client, pool, await _beginning(client, pool))
     rounds: list[tuple[Finding, ...]] = []
     until = time.monotonic() + settle_s
     while True:
@@ -48,11 +50,11 @@ async def audit(client: Client, *, pool: str = "default", settle_s: float = 5.0)
 class _Ledger:
     """The log, walked once and continued from round to round."""
 
-    def __init__(self, client: Client, pool: str) -> None:
+    def __init__(self, client: Client, pool: str, begin: LedgerState | None) -> None:
         self._client = client
-        self.prover = Prover(pool)
-        self.replay = Replay(pool)
-        self._next = 1
+        self.prover = Prover(pool, begin)
+        self.replay = Replay(pool, begin)
+        self._next = begin.sequence + 1 if begin is not None else 1
         self._subject = subjects.LEDGER.subject(pool=pool)
 
     async def read(self) -> None:
@@ -71,6 +73,22 @@ class _Ledger:
                         return
         except (BusError, TimeoutError) as error:
             raise NoAnswer("the ledger", str(error) or "not read within 60 s") from error
+
+
+async def _beginning(client: Client, pool: str) -> LedgerState | None:
+    """Where the walk begins: at the first commit, or, once that has aged out, at the oldest checkpoint that reaches."""
+    found: LedgerState | None = None
+    try:
+        first = await client.bus.first_sequence(subjects.LEDGER.stream)
+        if first > 1:
+            async with contextlib.aclosing(checkpoints(client.bus, pool)) as kept:
+                async for state in kept:
+                    if state.sequence + 1 < first:
+                        break
+                    found = state
+    except BusError as error:
+        raise NoAnswer("the ledger", str(error)) from error
+    return found
 
 
 async def _snapshot(client: Client, book: _Ledger) -> Snapshot:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from bus.ledger.fold import apply_record, check_chain, seal
+from bus.ledger.snapshot import copy
 from bus.ledger.state import LedgerState
 from contracts.decisions import Commit, Record, Reserved
 from contracts.messages import Value, encode
@@ -37,12 +38,15 @@ class Replayed(Value, frozen=True, kw_only=True):
 class Replay:
     """A log being decided again, commit after commit.
 
+    Args:
+        begin: the state to go on from when the first commits have aged out: a checkpoint.
+
     Raises (from `take`):
         LedgerError: the log does not add up.
     """
 
-    def __init__(self, pool: str = "default") -> None:
-        self.state = LedgerState(pool=pool)
+    def __init__(self, pool: str = "default", begin: LedgerState | None = None) -> None:
+        self.state = copy(begin) if begin is not None else LedgerState(pool=pool)
         self.decisions = 0
         self.differences: list[Difference] = []
         self._placers: dict[str, Placer] = {}

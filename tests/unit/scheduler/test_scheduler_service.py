@@ -11,6 +11,7 @@ import pytest
 
 from bus.codec import ask, publish, store
 from bus.ledger.proof import prove
+from bus.ledger.shelf import newest_head
 from bus.ledger.state import LedgerState
 from bus.memory import InMemoryBus, MemoryServer
 from bus.protocol import BusUnavailable, Received
@@ -26,6 +27,8 @@ from contracts.messages import encode
 from contracts.outcomes import Allocation, AllocationsPage, Outcome, RequestEvent
 from contracts.requests import GpuAsk, PodRequest, PodTemplate, Withdraw
 from contracts.units import CardUuid, NodeName, RequestUid
+from gpubus.audit.collect import audit
+from gpubus.client import Client
 from scheduler.batch import Author, Desk
 from scheduler.core.engine import Engine
 from scheduler.inbox import StillHere
@@ -312,3 +315,23 @@ async def test_withdrawing_what_waits_ends_it_and_what_is_placed_waits_for_evide
     assert freed is not None
     assert (held.placed, held.withdrawn) == (1, 1)
     assert (freed.placed, freed.ended) == (0, 1)
+
+
+async def test_the_audit_of_a_log_that_has_aged_begins_at_a_checkpoint() -> None:
+    """After thirty days the first commits are gone; what is left is walked from the oldest checkpoint that reaches."""
+    world = World()
+    async with world.alive(), world.scheduler():
+        await world.ready()
+        for index in range(8):
+            await world.submit(f"r{index}", 100)
+        log = world.server.streams[subjects.LEDGER.stream]
+        checkpoint = await newest_head(world.bus)
+        assert checkpoint is not None
+        for sequence in range(1, checkpoint[0].ledger_sequence + 1):
+            log.messages.pop(sequence, None)
+        report = await audit(Client(world.bus, timeout_s=2.0), settle_s=0.1)
+
+    assert report.proof.broken == ""
+    assert report.counts.accepted == 8
+    assert report.proof.first_sequence == checkpoint[0].ledger_sequence + 1 > 1
+    assert report.replayed.differences == ()
