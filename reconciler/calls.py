@@ -91,9 +91,11 @@ class Kube:
         )
 
     async def watch(
-        self, resource: Resource[Object], *, version: int, timeout_s: int
+        self, resource: Resource[Object], *, version: int, timeout_s: int, on_open: Callable[[], None] = lambda: None
     ) -> AsyncGenerator[WatchEvent[Object], None]:
         """Events after `version`, until the server ends the watch after `timeout_s`.
+
+        `on_open` is called when the server has accepted it and with each chunk; an idle watch is silent for a minute.
 
         Raises:
             Expired: the version is too old; list again.
@@ -108,6 +110,7 @@ class Kube:
         lines = Lines()
         async with aclosing(chunks):
             async for chunk in chunks:
+                on_open()
                 for line in _fed(lines, chunk):
                     yield _event(resource, line)
 

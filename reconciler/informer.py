@@ -18,13 +18,15 @@ from typing import Generic
 
 from reconciler.backoff import Backoff
 from reconciler.calls import Kube, Resource, WatchEvent
-from reconciler.errors import Expired, KubeError
+from reconciler.errors import Expired, KubeError, Unauthorized
 from reconciler.objects import Object
 from reconciler.store import Change, Store, version_of
 
 PAGE = 500
 WATCH_S = (50, 70)
 """Seconds a watch lives, drawn each time: a thousand watches do not end together."""
+PATIENCE_S = 180.0
+"""How long a refused token is tried again before the process ends; then it is started anew and reads its token."""
 SHORT_S = 1.0
 """A watch that the server ended within this brought nothing: begin the next one with a pause."""
 
@@ -63,10 +65,15 @@ class Informer(Generic[Object]):
         self._on_changes = on_changes
         self._rng = rng
         self._stale = True
+        self._refused_since_s: float | None = None
         self._pause = Backoff(base_s=0.2, cap_s=30.0, rng=rng)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Until it is cancelled.
+
+        Raises:
+            Unauthorized: the token has been refused for three minutes.
+        """
         while True:
             try:
                 if self._stale:
@@ -74,6 +81,9 @@ class Informer(Generic[Object]):
                 lasted_s = await self._watch()
             except Expired as error:
                 self._stale = True
+                await self._rest(error)
+            except Unauthorized as error:
+                self._check_patience(error)
                 await self._rest(error)
             except KubeError as error:
                 await self._rest(error)
@@ -104,7 +114,12 @@ class Informer(Generic[Object]):
         """One watch to its end; how long it lasted. Raises KubeError."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        events = self._kube.watch(self._resource, version=self.store.version, timeout_s=self._rng.randint(*WATCH_S))
+        events = self._kube.watch(
+            self._resource,
+            version=self.store.version,
+            timeout_s=self._rng.randint(*WATCH_S),
+            on_open=self._opened,
+        )
         async with aclosing(events):
             async for event in events:
                 self._healthy()
@@ -121,8 +136,21 @@ class Informer(Generic[Object]):
         if changes:
             self._on_changes(changes)
 
-    def _healthy(self) -> None:
+    def _check_patience(self, error: Unauthorized) -> None:
+        """A projected token is read again within a minute; any other only by a process that starts anew."""
+        now_s = asyncio.get_running_loop().time()
+        if self._refused_since_s is None:
+            self._refused_since_s = now_s
+        if now_s - self._refused_since_s > PATIENCE_S:
+            raise error
+
+    def _opened(self) -> None:
+        """The server listens to us again. That alone is no reason to hurry: it may end each watch at once."""
+        self._refused_since_s = None
         self.trouble = ""
+
+    def _healthy(self) -> None:
+        self._opened()
         self._pause.reset()
 
     async def _rest(self, error: KubeError) -> None:

@@ -77,6 +77,7 @@ class ApiServer:
             ) as response:
                 if response.status != 200:  # noqa: PLR2004 - a watch answers 200 or it is none
                     raise classify(_answer(response, await response.read()))
+                yield b""
                 async for chunk in response.content.iter_any():
                     yield chunk
 

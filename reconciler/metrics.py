@@ -18,6 +18,7 @@ def watch(meter: Meter, reconciler: Reconciler) -> None:
         ("unsaid", "subjects whose last word is not stored yet", lambda: reconciler.board.behind),
         ("pods", "pods in the informer", lambda: len(reconciler.pods.store.objects)),
         ("nodes", "nodes in the informer", lambda: len(reconciler.nodes.store.objects)),
+        ("strangers", "pods of another epoch that no request of the ledger owns", reconciler.strangers),
         ("relists", "times that the pods were listed", lambda: reconciler.pods.relists),
     )
     for name, text, read in gauges:

@@ -14,8 +14,8 @@ Quantities = dict[str, str | int]
 """Resource name to Kubernetes quantity; the API server writes strings, strangers write numbers."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A part of an object, in Kubernetes' spelling."""
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """A part of an object, in Kubernetes' spelling. Nothing in it refers back, so the collector need not look at it."""
 
 
 class Metadata(Part, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ class Transport(Protocol):
         ...
 
     def stream(self, path: str, *, query: Mapping[str, str], silence_s: float) -> AsyncGenerator[bytes, None]:
-        """The chunks of a long answer, until the server ends it.
+        """The chunks of a long answer, until the server ends it; the first, which may be empty, once it has begun.
 
         Raises:
             NotSent, OutcomeUnknown: as `call`; also when nothing came for `silence_s`.

@@ -39,11 +39,6 @@ class Gathered:
         if self._names:
             self._some.set()
 
-    def poke(self) -> None:
-        """It may be allowed again."""
-        if self._names:
-            self._some.set()
-
     async def run(self, tell: Callable[[str], None]) -> None:
         """For ever."""
         while True:

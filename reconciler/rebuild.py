@@ -38,9 +38,9 @@ def page(pods: Iterable[Pod], ask: AskAllocations, *, max_bytes: int = PAGE_BYTE
 
 
 def _carries(pod: Pod) -> bool:
-    """Ours and not ended: what it holds is held."""
+    """Ours, bound and not ended: what it holds is held. A pod that was never bound holds nothing."""
     ours = (pod.metadata.labels or {}).get(marks.MANAGED) == "true" or marks.NONCE in (pod.metadata.annotations or {})
-    return ours and pod.status.phase not in ("Succeeded", "Failed")
+    return ours and pod.spec.node_name != "" and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def _key(pod: Pod) -> str:
@@ -60,8 +60,6 @@ def _read(pod: Pod, annotations: dict[str, str]) -> Allocation:
     mark = marks.mark_of(annotations)
     if mark is None:
         raise marks.BadMark("it does not say which request and decision it carries")
-    if not pod.spec.node_name:
-        raise marks.BadMark(f"request {mark.uid} was never bound, so it holds nothing; delete the pod and submit again")
     if not marks.bound_by_us(annotations, pod.spec.node_name):
         raise marks.BadMark(f"it was bound to {pod.spec.node_name} by somebody else")
     return Allocation(

@@ -247,6 +247,12 @@ class Reconciler:
             if isinstance(word, Outcome) and word.uid not in self._state.requests:
                 self.board.forget(subject)
 
+    def strangers(self) -> int:
+        """Pods with our label that the ledger does not know and whose epoch is another: only a rebuild adopts them."""
+        marks_of = (marks.mark_of(pod.metadata.annotations or {}) for pod in self.pods.store.objects.values())
+        unknown = (mark for mark in marks_of if mark and mark.epoch != self._state.epoch)
+        return sum(self._state.get(mark.uid) is None for mark in unknown)
+
     def _pods_changed(self, changes: list[Change[Pod]]) -> None:
         for change in changes:
             if change.key in self.view or _carries_marks(change.object):

@@ -39,6 +39,8 @@ class Prepared(msgspec.Struct, kw_only=True):
     commit: Commit | None = None
     """None: the inputs changed nothing."""
     refused: list[RequestEvent] = []
+    told: bool = False
+    """Whether the refusals are stored."""
     unreadable: list[tuple[Received, str]] = []
     answers: list[tuple[FromCaller, Answer]] = []
     spans: list[Span] = []
@@ -61,13 +63,23 @@ class Desk:
         author: signs.
         policies: names that requests may ask for.
         sampler: which requests begin a recorded trace.
+        answered: messages of the requests stream that were refused already.
     """
 
-    def __init__(self, engine: Engine, author: Author, *, policies: frozenset[str], sampler: Sampler) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        author: Author,
+        *,
+        policies: frozenset[str],
+        sampler: Sampler,
+        answered: frozenset[int] = frozenset(),
+    ) -> None:
         self.engine = engine
         self.author = author
         self.policies = policies
         self.sampler = sampler
+        self.answered = answered
         self._decided_on: dict[str, str] = {}
         self.traces: dict[RequestUid, str] = {}
         """Traceparents of requests accepted or waiting in this term, for their decide spans."""
@@ -118,6 +130,8 @@ class Desk:
         prepared.answers.append((item, answer))
 
     def _stream(self, item: FromStream, prepared: Prepared, now_ms: int) -> None:
+        if item.message.sequence in self.answered:
+            return
         message, verdict = item.message, self._admit(item)
         if isinstance(verdict, Admitted):
             answer = self._enter(item.namespace, verdict.message, message, now_ms, sequence=message.sequence)

@@ -13,6 +13,7 @@ from bus.lease import Lease
 from bus.ledger.append import Ledger, commit_after
 from bus.ledger.checkpoint import Checkpointer
 from bus.protocol import Bus, BusUnavailable
+from bus.runtime.retry import retrying
 from contracts import subjects
 from contracts.outcomes import Allocation
 from contracts.units import NodeName
@@ -77,13 +78,13 @@ class Leader:
     async def lead(self, stop: asyncio.Event) -> None:
         """Until the lease is lost or `stop` is set."""
         _log.info("active", extra={"term": self.author.term, "ledger_sequence": self.ledger.state.sequence})
-        if not self.ledger.state.epoch:
+        if not self.ledger.state.epoch or await self._unfinished():
             self.tell("waiting for the reconciler to say what runs, before an epoch begins")
             if not await self._begin_epoch(stop):
                 return
         inbox = Inbox(self.settings.max_inbox)
         term = self._term(inbox)
-        await term.projector.catch_up()
+        await term.catch_up()
         self.tell("active")
         try:
             await self._decide(term, inbox, stop)
@@ -102,6 +103,7 @@ class Leader:
             settings=self.settings,
             metrics=self.metrics,
             sampler=self.sampler,
+            held=lambda: self.lease.held,
             wall_ms=wall_ms,
         )
 
@@ -166,12 +168,11 @@ class Leader:
             return False
         found, past, waiting = gathering.result()
         for pod in rebuild.duplicates(found):
-            _log.error("a second pod of one request runs uncounted; remove it", extra={"pod": pod})
+            _log.error("a pod has the name or uid of another one and runs uncounted; remove it", extra={"pod": pod})
         reason = f"rebuilt from {len(found)} pods in Kubernetes" if found else "an empty cluster"
-        epoch = secrets.token_hex(4)
-        records = list(rebuild.records(epoch, found, waiting, reason=reason))
-        for start in range(0, len(records), rebuild.PER_COMMIT):
-            part = records[start : start + rebuild.PER_COMMIT]
+        epoch = self.ledger.state.epoch or secrets.token_hex(4)
+        parts = list(rebuild.parts(rebuild.groups(self.ledger.state, epoch, found, waiting, reason=reason)))
+        for index, part in enumerate(parts, 1):
             commit = commit_after(
                 self.ledger.state,
                 part,
@@ -179,12 +180,18 @@ class Leader:
                 author=self.author.incarnation,
                 term=self.author.term,
                 policy_version=self.author.policy_version,
-                requests_through=past.answered,
+                requests_through=max(past.answered, self.ledger.state.requests_through),
                 at_ms=wall_ms(),
+                causes=(rebuild.GOES_ON,) if index < len(parts) else (),
             )
             await self.ledger.append(commit)
         _log.info("a new epoch", extra={"epoch": epoch, "reason": reason, "waiting": len(waiting)})
         return True
+
+    async def _unfinished(self) -> bool:
+        """Whether somebody was killed between two commits of a rebuild."""
+        pool, patience_s = self.settings.pool, self.settings.rebuild_timeout_s
+        return await retrying("read the end of the log", deadline_s=patience_s)(rebuild.unfinished, self.bus, pool)
 
     async def _gather(self) -> tuple[tuple[Allocation, ...], rebuild.History, rebuild.Waiting]:
         found = await rebuild.allocations(self.bus, patience_s=self.settings.rebuild_timeout_s)

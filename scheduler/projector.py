@@ -26,6 +26,8 @@ from contracts.outcomes import RequestEvent
 from scheduler import events
 
 WINDOW = 512
+REFUSED_WITHIN = 4096
+"""Events among which the refusals of one batch are: it has 2,000 inputs at most, and the projector writes beside it."""
 PATIENCE_S = 3600.0
 """A bus that is away for an hour: the process ends and is started again; the ledger still has everything."""
 
@@ -43,6 +45,7 @@ _STEP = re.compile(r"([^-]+)-([0-9]{1,16})-([0-9]{1,6})")
 
 _log = logging.getLogger(__name__)
 _commits = msgspec.json.Decoder(Commit)
+_events = msgspec.json.Decoder(RequestEvent)
 
 
 def outgoing(event: RequestEvent, identity: str, headers: Headers = NO_HEADERS) -> Outgoing:
@@ -137,6 +140,17 @@ class Projector:
                 return step
             end = start - 1
         return NO_STEP
+
+    async def refused_after(self, position: int) -> frozenset[int]:
+        """Messages of the requests stream behind `position` that have a refusal among the last events."""
+        end = await self.bus.last_sequence(subjects.EVENTS.stream)
+        found: set[int] = set()
+        for message in await self._between(max(1, end - REFUSED_WITHIN + 1), end) if end else ():
+            with contextlib.suppress(msgspec.MsgspecError):
+                event = _events.decode(message.data)
+                if event.phase == "refused" and event.request_sequence > position:
+                    found.add(event.request_sequence)
+        return frozenset(found)
 
     async def _between(self, start: int, end: int) -> list[Received]:
         """The stored events from sequence `start` to `end`, as far as the stream still holds them."""

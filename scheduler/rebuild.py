@@ -3,6 +3,10 @@
 In: the reconciler's pages of allocations, read from pods alone, and what the events and requests streams still hold.
 Out: the records of the first commits. Nothing that runs is forgotten, nothing that ended runs again, and a request that
 waited when the ledger was lost waits again. With nothing anywhere, the epoch begins empty.
+
+A large cluster needs several commits, and whoever writes them may be killed between two. Each but the last says that
+the rebuild goes on; a scheduler that finds such a commit at the end of the log asks again and writes what is missing,
+before it decides anything.
 """
 
 from __future__ import annotations
@@ -10,15 +14,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from bus.codec import ask
+from bus.ledger.follow import last_commit
+from bus.ledger.state import LedgerState
 from bus.protocol import Bus, Received
 from bus.runtime.retry import GaveUp, retrying
 from contracts import subjects
 from contracts.decisions import Accepted, Adopted, EpochStarted, Placement, Record
+from contracts.messages import encode
 from contracts.outcomes import Allocation, AllocationsPage, AskAllocations, RequestEvent
 from contracts.requests import PodRequest
 from contracts.units import RequestKey, RequestUid, request_key
@@ -27,7 +34,12 @@ from scheduler.admission import Admitted, admit
 _log = logging.getLogger(__name__)
 
 WAITING = ("accepted", "pending")
-PER_COMMIT = 200
+PER_COMMIT = 400
+COMMIT_BYTES = 512 * 1024
+"""Of one commit; the server takes 1 MiB."""
+
+GOES_ON = "rebuild-goes-on"
+"""Cause of every commit of a rebuild but the last."""
 
 
 Waiting = dict[RequestKey, tuple[int, PodRequest]]
@@ -44,39 +56,83 @@ class History(msgspec.Struct, kw_only=True):
 
 
 def records(epoch: str, found: tuple[Allocation, ...], waiting: Waiting, *, reason: str) -> Iterator[Record]:
-    """All records of a new epoch, in order. Pure.
+    """All records of a new epoch, in order. Pure."""
+    for group in groups(LedgerState(), epoch, found, waiting, reason=reason):
+        yield from group
 
-    A request keeps the uid that its pod carries; one that waited gets a new one, numbered within the first commit.
+
+def groups(
+    state: LedgerState, epoch: str, found: tuple[Allocation, ...], waiting: Waiting, *, reason: str
+) -> Iterator[tuple[Record, ...]]:
+    """What `state` lacks, in order, in groups that belong in one commit. Pure.
+
+    A request keeps the uid that its pod carries; one that waited gets a new one. Accepted alone would be decided again.
     """
-    yield EpochStarted(epoch=epoch, reason=reason)
-    names: set[RequestKey] = set()
-    for one in sorted(found, key=lambda a: (a.namespace, a.request.name, -a.ledger_sequence, a.uid)):
+    if not state.epoch:
+        yield (EpochStarted(epoch=epoch, reason=reason),)
+    taken = set(state.by_key)
+    for one in _first_of_each(found)[0]:
         key = request_key(one.namespace, one.request.name)
-        if key not in names:
-            names.add(key)
-            yield Accepted(uid=one.uid, namespace=one.namespace, request=one.request)
-            yield Adopted(uid=one.uid, placement=_placement(one), pod=one.pod, running=one.running)
-    for index, (key, (sequence, request)) in enumerate(sorted(waiting.items())):
-        if key not in names:
-            uid = RequestUid(f"{epoch}-0-{index}")
-            namespace = key.partition("/")[0]
-            yield Accepted(uid=uid, namespace=namespace, request=request, request_sequence=sequence)
+        if key not in taken and one.uid not in state.requests:
+            accepted = Accepted(uid=one.uid, namespace=one.namespace, request=one.request)
+            yield accepted, Adopted(uid=one.uid, placement=_placement(one), pod=one.pod, running=one.running)
+        taken.add(key)
+    begun = sum(uid.startswith(f"{epoch}-0-") for uid in state.requests)
+    lacking = ((key, item) for key, item in sorted(waiting.items()) if key not in taken)
+    for index, (key, (sequence, request)) in enumerate(lacking, begun):
+        uid = RequestUid(f"{epoch}-0-{index}")
+        namespace = key.partition("/")[0]
+        yield (Accepted(uid=uid, namespace=namespace, request=request, request_sequence=sequence),)
+
+
+def parts(records: Iterable[tuple[Record, ...]]) -> Iterator[tuple[Record, ...]]:
+    """The groups, packed into commits. Pure. At least one part, so that the last commit can say that it is the last."""
+    part: list[Record] = []
+    size = 0
+    for group in records:
+        more = sum(len(encode(record)) for record in group)
+        if part and (size + more > COMMIT_BYTES or len(part) + len(group) > PER_COMMIT):
+            yield tuple(part)
+            part, size = [], 0
+        part += group
+        size += more
+    yield tuple(part)
 
 
 def duplicates(found: tuple[Allocation, ...]) -> list[str]:
-    """Pods beyond the first of one name: they run uncounted until an operator removes them."""
-    seen: dict[RequestKey, str] = {}
-    extra: list[str] = []
-    for one in sorted(found, key=lambda a: (a.namespace, a.request.name, -a.ledger_sequence, a.uid)):
+    """Pods that cannot be counted, because another one has their name or their uid: an operator must remove them."""
+    return [f"{one.namespace}/{one.pod}" for one in _first_of_each(found)[1]]
+
+
+def _first_of_each(found: tuple[Allocation, ...]) -> tuple[list[Allocation], list[Allocation]]:
+    """One allocation for each name and uid, the one that was decided last, and the others.
+
+    Annotations are words on pods, and whoever may write pods may write them: two may say the same.
+    """
+    names: set[RequestKey] = set()
+    uids: set[RequestUid] = set()
+    counted: list[Allocation] = []
+    extra: list[Allocation] = []
+    for one in sorted(found, key=lambda a: (a.namespace, a.request.name, -a.ledger_sequence, a.uid, a.pod)):
         key = request_key(one.namespace, one.request.name)
-        if seen.setdefault(key, one.uid) != one.uid:
-            extra.append(f"{one.namespace}/{one.pod}")
-    return extra
+        if key in names or one.uid in uids:
+            extra.append(one)
+        else:
+            names.add(key)
+            uids.add(one.uid)
+            counted.append(one)
+    return counted, extra
 
 
 def _placement(one: Allocation) -> Placement:
     pod = one.request.pod
     return Placement(node=one.node, slices=one.slices, cpu_milli=pod.cpu_milli, memory_mib=pod.memory_mib)
+
+
+async def unfinished(bus: Bus, pool: str) -> bool:
+    """Whether the log ends in the middle of a rebuild."""
+    last = await last_commit(bus, pool)
+    return last is not None and GOES_ON in last[0].causes
 
 
 # --- asking --------------------------------------------------------------------------------------------------------

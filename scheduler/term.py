@@ -14,7 +14,8 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -23,7 +24,7 @@ from bus.ledger.append import Ledger, LostHead, OutcomeUnknown
 from bus.ledger.snapshot import copy
 from bus.protocol import Bus
 from bus.runtime import semconv
-from bus.runtime.retry import retrying
+from bus.runtime.retry import reason_of, retrying
 from contracts import subjects
 from contracts.outcomes import Reason
 from contracts.units import RequestUid
@@ -44,11 +45,22 @@ TELL_AT_MOST = 500
 QUIET_S = 86_400.0
 """A day; commits are kept for thirty."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
+
+
+class NotActive(Exception):  # noqa: N818 - named by what is the case
+    """The lease has run out: what was decided under it is dropped, another one may have decided it by now."""
 
 
 class Term:
     """The deciding loop between winning the lease and losing it.
+
+    A message has one verdict. A refusal can depend on the state ("the name is taken") and is stored before the commit
+    that moves the position past its message; whoever decides that message again, because the commit never came, goes
+    by the refusal that stands (`answered`), and nobody refuses anything after the lease has run out.
 
     Args:
         bus: where refusals, dead letters and events go.
@@ -56,6 +68,7 @@ class Term:
         inbox: what is to be decided.
         author: signs the commits.
         settings: batch size, policy, pauses.
+        held: whether the lease is ours at this moment.
         metrics: counters of this process.
         wall_ms: wall clock in milliseconds, for people.
     """
@@ -70,6 +83,7 @@ class Term:
         settings: SchedulingSettings,
         metrics: Metrics,
         sampler: Sampler,
+        held: Callable[[], bool],
         wall_ms: Callable[[], int],
     ) -> None:
         self.bus = bus
@@ -79,15 +93,24 @@ class Term:
         self.settings = settings
         self.metrics = metrics
         self.sampler = sampler
+        self.held = held
         self.wall_ms = wall_ms
         self.projector = Projector(bus, ledger.state)
+        self.answered: frozenset[int] = frozenset()
+        """Messages of the requests stream behind the position that were refused already."""
         self.desk = self._new_desk()
         self.told: dict[RequestUid, str] = {}
         """Why each pending request waits, as it was last told."""
 
     def _new_desk(self) -> Desk:
         engine = Engine(copy(self.ledger.state), policy=self.settings.policy)
-        return Desk(engine, self.author, policies=frozenset(POLICIES), sampler=self.sampler)
+        return Desk(engine, self.author, policies=frozenset(POLICIES), sampler=self.sampler, answered=self.answered)
+
+    async def catch_up(self) -> None:
+        """Tell what the last active one left untold, and learn what it has refused."""
+        await self.projector.catch_up()
+        self.answered = await self.projector.refused_after(self.ledger.state.requests_through)
+        self.desk = self._new_desk()
 
     @property
     def engine(self) -> Engine:
@@ -106,6 +129,7 @@ class Term:
                 lost = await self._landed(flight, aboard)
                 flight = aboard = None
                 if lost:
+                    self.answered |= {event.request_sequence for event in lost.refused if lost.told}
                     await self._start_over([*aboard_inputs(lost), *aboard_inputs(prepared)])
                     continue
             if prepared is not None:
@@ -135,8 +159,8 @@ class Term:
         """Wait for the commit in flight; the batch itself when it was lost."""
         try:
             await flight
-        except (LostHead, OutcomeUnknown) as lost:
-            _log.warning("the commit is lost or its outcome unknown; deciding again", extra={"reason": str(lost)})
+        except (LostHead, OutcomeUnknown, NotActive) as lost:
+            _log.warning("the commit is lost or its outcome unknown; deciding again", extra={"reason": reason_of(lost)})
             self.metrics.lost_commits.add(1)
             return aboard
         return None
@@ -147,7 +171,7 @@ class Term:
         sequence = self.ledger.state.sequence
         if prepared.commit is not None:
             began = time.perf_counter()
-            sequence = await self.ledger.append(prepared.commit)
+            sequence = await self._while_held(self.ledger.append, prepared.commit)
             self.metrics.committed(prepared.commit, time.perf_counter() - began)
             self.projector.commit(prepared.commit, sequence)
         for span in prepared.spans:
@@ -166,8 +190,15 @@ class Term:
         if prepared.refused:
             position = self.projector.position
             window = [outgoing(event, f"refused-{event.request_sequence}", position) for event in prepared.refused]
-            await retrying("store refusals", deadline_s=OUTAGE_S)(store_all, self.bus, window)
+            await retrying("store refusals", deadline_s=OUTAGE_S)(self._while_held, store_all, self.bus, window)
+            prepared.told = True
         self.metrics.turned_away(len(prepared.refused), len(prepared.unreadable))
+
+    async def _while_held(self, act: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what only the active one may do. Raises NotActive."""
+        if not self.held():
+            raise NotActive
+        return await act(*args, **kwargs)
 
     async def _start_over(self, inputs: Sequence[Input]) -> None:
         """A commit was lost: fold what came instead (or arrived after all), decide the same inputs again behind it."""

@@ -5,6 +5,7 @@ A server that is not up yet is waited for, with its reason in the log; a connect
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
@@ -38,9 +39,19 @@ async def connected(settings: NatsSettings, process: Process) -> AsyncIterator[N
 
         async with process.until_stop():
             bus = await retrying("connect to NATS", deadline_s=PATIENCE_S)(enter)
-        process.end_when(bus.closed, ExitCode.BUS_CLOSED, lambda: f"the connection to NATS is gone for good: {bus}")
+        gone = asyncio.Event()
+        watching = process.spawn("connection-watch", _tell(bus.closed, gone), may_end=True)
+        process.end_when(gone, ExitCode.BUS_CLOSED, lambda: f"the connection to NATS is gone for good: {bus}")
         process.health.ready("nats", lambda: "" if bus.connected else "no answer from NATS")
-        yield bus
+        try:
+            yield bus
+        finally:
+            watching.cancel()  # from here on we close it; the reason to end is another, and must not be covered by this
+
+
+async def _tell(first: asyncio.Event, then: asyncio.Event) -> None:
+    await first.wait()
+    then.set()
 
 
 def options_of(settings: NatsSettings) -> dict[str, Any]:

@@ -20,24 +20,32 @@ def simulated(found: Simulated) -> Iterator[RenderableType]:
         style="dim",
     )
     if found.lines:
-        yield table(_columns(found.lines[0]), found.lines)
+        beside = any(mark.published is not None for line in found.lines for mark in line.marks)
+        yield table(_columns(found.lines[0], beside=beside), found.lines)
 
 
-def _columns(first: Line) -> list[Column[Line]]:
+def _columns(first: Line, *, beside: bool) -> list[Column[Line]]:
     columns: list[Column[Line]] = [
         ("TRACE", lambda line: line.trace),
         ("POLICY", lambda line: line.policy),
         ("SEEDS", lambda line: str(len(line.seeds))),
     ]
     for place, mark in enumerate(first.marks):
-        columns += _of_mark(place, mark.arrived_percent)
+        columns += _measured(place, mark.arrived_percent)
+        if beside:
+            columns += _published(place)
     return [*columns, ("REFUSED", lambda line: f"{line.refused:.0f}")]
 
 
-def _of_mark(place: int, percent: int) -> list[Column[Line]]:
+def _measured(place: int, percent: int) -> list[Column[Line]]:
     return [
         (f"@{percent}", lambda line: _percent(line.marks[place].mean)),
         ("SD", lambda line: _percent(line.marks[place].spread)),
+    ]
+
+
+def _published(place: int) -> list[Column[Line]]:
+    return [
         ("PUBLISHED", lambda line: _percent(line.marks[place].published)),
         ("DIFF", lambda line: _percent(line.marks[place].difference, "+.2f")),
     ]

@@ -1,1 +1,1 @@
-"""Recorded traces as input for the same services: reading them, compressing their time, drawing what came of it."""
+"""Recorded traces: through the same services in compressed time (`replay`), or against the placement code alone."""

@@ -12,6 +12,7 @@ import csv
 import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 
 from contracts.messages import Value
 from gpubus.errors import UsageError
@@ -20,13 +21,13 @@ from gpubus.simulate.protocol import Curve, Knowledge
 FULL = 100
 """Percent of demand arrived at which as much has been asked for as there is."""
 
-PUBLISHED_NAMES: Mapping[str, str] = {
-    "01-Random": "random",
-    "02-DotProd": "dot-product",
-    "03-GpuClustering": "gpu-clustering",
-    "04-GpuPacking": "gpu-packing",
-    "05-BestFit": "best-fit",
-    "06-FGD": "fgd",
+PUBLISHED_NAMES: Mapping[str, tuple[str, ...]] = {
+    "01-Random": ("random",),
+    "02-DotProd": ("dot-product",),
+    "03-GpuClustering": ("gpu-clustering",),
+    "04-GpuPacking": ("gpu-packing",),
+    "05-BestFit": ("best-fit",),
+    "06-FGD": ("fgd", "fgd-published"),
 }
 """Their names and ours."""
 
@@ -118,10 +119,9 @@ def published_of(text: str, source: str, ratio: float) -> Published:
     percents = [name for name in columns if name.isdecimal()]
     found: dict[tuple[str, str, int], list[float]] = {}
     for row in reader:
-        policy = PUBLISHED_NAMES.get(row["sc_policy"])
-        if policy is None or _number(row["tune"], source, reader.line_num) != ratio:
+        if _number(row["tune"], source, reader.line_num) != ratio:
             continue
-        for percent in percents:
+        for policy, percent in product(PUBLISHED_NAMES.get(row["sc_policy"], ()), percents):
             if row[percent]:
                 value = _number(row[percent], source, reader.line_num)
                 found.setdefault((row["workload"], policy, int(percent)), []).append(value)

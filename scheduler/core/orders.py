@@ -15,6 +15,7 @@ from contracts.units import WHOLE_CARD
 from scheduler.core.fragments import change, losses_of_one
 from scheduler.core.mix import Mix
 from scheduler.core.request import Shape
+from scheduler.core.scores.fragment_published import fragment_published
 from scheduler.core.view import CardView, NodeView
 
 
@@ -60,3 +61,16 @@ def least_fragment(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]
     if losses is None:
         losses = [-change(mix, view, level, (card,), share) for card in candidates]
     return [candidates[place] for _, place in sorted(zip(losses, count(), strict=False))]
+
+
+def first_of_best(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]:
+    """By the published score of the card alone, the lowest position among equals; several or whole cards: `tightest`.
+
+    What `least_fragment` tells apart by the thousandth is equal here within a step of the score.
+    """
+    if shape.cards != 1 or shape.share_milli == WHOLE_CARD:
+        return tightest(shape, view, mix)
+    fitting = [card for card in view.cards if card.free_milli >= shape.share_milli]
+    if len(fitting) < 2:  # noqa: PLR2004 - nothing to order
+        return fitting
+    return sorted(fitting, key=lambda card: -fragment_published(shape, view, (card,), mix))

@@ -7,8 +7,8 @@ Ties, always: higher score, then `NodeState.tie` (a digest of the node's name, w
 then the name. On the openb trace (Weng et al., USENIX ATC 2023) a random order loses 5 points of allocation to a fixed
 one, an order by hardware loses 10.
 
-Share of all cards sold when requests for 100 % of it have come, same trace, one seed, in the order of the table: 94.4,
-88.0, 94.7, -, 95.3 %; where a third of the requests name a card model: 80.4, -, 93.5, -, 88.7 %.
+How much of the cards each policy gets sold on that trace is measured by `gpubus simulate`; docs/placement.md has the
+table. The first five are for use; the others are published rules to compare with, and can be used as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from contracts.units import WHOLE_CARD
 from scheduler.core.feasibility.fast import Choice, Order, fits
 from scheduler.core.mix import Mix
-from scheduler.core.orders import drawn_card, emptiest, in_position, least_fragment, tightest
+from scheduler.core.orders import drawn_card, emptiest, first_of_best, in_position, least_fragment, tightest
 from scheduler.core.request import Shape
 from scheduler.core.scores import (
     ScoreRule,
@@ -27,6 +27,7 @@ from scheduler.core.scores import (
     cpu_left,
     dot_product,
     fragment,
+    fragment_published,
     gpu_clustering,
     gpu_packing,
     group,
@@ -102,6 +103,14 @@ _TABLE = (
         why="least growth of what the coming mix cannot use: most allocation of the published rules on shared cards",
         scores=(Weighted(fragment, 1),),
         order=least_fragment,
+        learns=True,
+    ),
+    Policy(
+        name="fgd-published",
+        version=1,
+        why="`fgd` with its authors' rounding (a sigmoid, cut) and choice of card: to compare with their figures",
+        scores=(Weighted(fragment_published, 1),),
+        order=first_of_best,
         learns=True,
     ),
     Policy(

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.conftest import require_programs
+from tests.servers import binaries
 from tests.servers.control_plane import ControlPlane, HollowNode
 from tests.servers.jaegerd import Jaeger
 from tests.servers.line import Line, Stranger, stranger
@@ -29,21 +31,29 @@ def request(name: str, share_milli: int = 500, **more: Any) -> dict[str, Any]:
     return {"type": "pod.request.v1", "name": name, "pod": pod, "gpu": {"share_milli": share_milli}, **more}
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane() -> AsyncIterator[ControlPlane]:
+    """A cluster of our own: a ledger begins with every pod that carries its annotations, also those of other tests."""
+    require_programs(*binaries.CLUSTER)
+    async with ControlPlane() as made:
+        yield made
+
+
 @pytest_asyncio.fixture
 async def world(
-    control_plane: ControlPlane, jaeger: Jaeger, nats_server: NatsServer
+    plane: ControlPlane, jaeger: Jaeger, nats_server: NatsServer
 ) -> AsyncIterator[tuple[Line, Stranger, ControlPlane, str]]:
     """The line on real servers with one node of eight cards, a stranger, and a namespace of its own."""
     node = f"gpu-{secrets.token_hex(3)}"
-    namespace = await control_plane.namespace()
+    namespace = await plane.namespace()
     async with (
-        HollowNode(control_plane, node),
-        Line([nats_server.url], plane=control_plane, jaeger=jaeger.otlp_url) as line,
+        HollowNode(plane, node),
+        Line([nats_server.url], plane=plane, jaeger=jaeger.otlp_url) as line,
         stranger(nats_server.url) as client,
     ):
         await line.monitor(node)
         await ready(client, nodes=1)
-        yield line, client, control_plane, namespace
+        yield line, client, plane, namespace
 
 
 async def ready(client: Stranger, *, nodes: int) -> None:
@@ -105,7 +115,7 @@ async def test_sixteen_halves_in_one_burst_are_two_on_each_of_eight_cards(
     """The burst that over-commits elsewhere."""
     _, client, plane, namespace = world
     await asyncio.gather(*(client.publish(namespace, request(f"half-{i}")) for i in range(16)))
-    await asyncio.gather(*(client.until(namespace, f"half-{i}", "bound", 60.0) for i in range(16)))
+    await asyncio.gather(*(client.until(namespace, f"half-{i}", "running", timeout_s=60.0) for i in range(16)))
 
     cards = (await client.state("cards"))["cards"]
     assert [c["used_milli"] for c in cards] == [1000] * 8

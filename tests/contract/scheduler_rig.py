@@ -24,7 +24,7 @@ from bus.runtime.process import Process
 from bus.runtime.telemetry import start_in_memory
 from contracts.inventory import Card, Heartbeat, NodeFacts, NodeInventory
 from contracts.messages import encode
-from contracts.outcomes import AllocationsPage, Outcome
+from contracts.outcomes import Allocation, AllocationsPage, Outcome
 from contracts.subjects import ALLOCATIONS, HEARTBEATS, INVENTORY, NODE_FACTS, OUTCOMES
 from contracts.units import CardUuid, NodeName, RequestUid, node_token, pod_name
 from scheduler.service import Scheduler
@@ -45,12 +45,14 @@ def told(text: str) -> None:
 
 
 class FakeCluster:
-    """Nodes that beat, and a reconciler that has seen no pods."""
+    """Nodes that beat, and a reconciler that has seen these pods, none unless told."""
 
     def __init__(self, bus: Bus, *, beat_s: float = BEAT_S) -> None:
         self.bus = bus
         self.beat_s = beat_s
         self.speaking: set[str] = set()
+        self.allocations: tuple[Allocation, ...] = ()
+        """What runs in Kubernetes when a ledger begins."""
         self._lives: dict[str, int] = {}
         self._cards: dict[str, int] = {}
         self._sequence = 0
@@ -115,12 +117,11 @@ class FakeCluster:
         )
         await self.bus.store(OUTCOMES.subject(namespace=namespace, name=name), encode(seen))
 
-    @staticmethod
-    async def _no_pods(_: Received) -> bytes:
-        return encode(AllocationsPage(items=()))
+    async def _pods(self, _: Received) -> bytes:
+        return encode(AllocationsPage(items=self.allocations))
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self.bus.respond(ALLOCATIONS.subject(), self._no_pods))
+        await self._stack.enter_async_context(self.bus.respond(ALLOCATIONS.subject(), self._pods))
         self._beating = asyncio.create_task(self._beats(), name="heartbeats")
         return self
 

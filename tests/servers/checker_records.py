@@ -214,11 +214,11 @@ class Book:
             return
         if life.decided_at is not None or life.withdrawn_at is not None:
             self.find("double-decision", f"{life.uid} is decided at {at}; it was at {life.decided_at} or withdrawn")
-            return
-        life.decided_at, life.placement = at, record["placement"]
-        self._asked_for(life, at)
-        self._hold(life.placement, 1)
-        self._within(life, at)
+        else:
+            life.decided_at, life.placement = at, record["placement"]
+            self._asked_for(life, at)
+        self._hold(record["placement"], 1)
+        self._within(record["placement"], at)
 
     def _hold(self, placement: dict[str, Any], sign: int) -> None:
         node = self.nodes[placement["node"]]
@@ -248,8 +248,7 @@ class Book:
         if wrong:
             self.find("bad-placement", f"{life.uid} at {at}: {placement} for {gpu}, fresh={node.fresh}")
 
-    def _within(self, life: Life, at: int) -> None:
-        placement = life.placement or {}
+    def _within(self, placement: dict[str, Any], at: int) -> None:
         node = self.nodes[placement["node"]]
         for piece in placement.get("slices", []):
             milli, mib = node.sold[piece["card"]]
@@ -286,7 +285,7 @@ class Book:
         life.placement = {**life.placement, "slices": pieces}
         life.resized_at.append(at)
         self._hold(life.placement, 1)
-        self._within(life, at)
+        self._within(life.placement, at)
 
     def _of_node(self, record: dict[str, Any]) -> None:
         match record["type"]:

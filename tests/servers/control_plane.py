@@ -134,11 +134,16 @@ class ControlPlane:
 
     async def ready(self) -> bool:
         """Whether /readyz says ok and the `default` namespace is there."""
-        if not self.certificate_authority.exists():
+        if not self._certified():
             return False
         ready = await self.api("GET", "/readyz", timeout_s=2.0)
         namespace = await self.api("GET", "/api/v1/namespaces/default", timeout_s=2.0)
         return ready.status == 200 and namespace.status == 200
+
+    def _certified(self) -> bool:
+        """Whether the certificate is written whole; the API server makes it in its first second."""
+        made = self.certificate_authority
+        return made.exists() and "END CERTIFICATE" in made.read_text(encoding="ascii")
 
     async def api(
         self,

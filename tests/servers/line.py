@@ -56,7 +56,7 @@ class Line:
         self.folder = Path(self._temporary.name)
         self.urls = list(urls)
         self._env = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("GPUBUS_")},
             "GPUBUS_NATS__URLS": ",".join(urls),
             "GPUBUS_TELEMETRY__OTLP_ENDPOINT": jaeger,
             "GPUBUS_LOG__FORMAT": "json",
@@ -138,11 +138,15 @@ def log_lines(process: ServerProcess) -> list[dict[str, Any]]:
 @contextlib.asynccontextmanager
 async def stranger(url: str) -> AsyncIterator[Stranger]:
     """A bare NATS client."""
-    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1)
+    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_expected)
     try:
         yield Stranger(client)
     finally:
         await client.close()
+
+
+async def _expected(_: Exception) -> None:
+    """Servers are killed here; nats-py's own callback would write a traceback for each try."""
 
 
 class Stranger:

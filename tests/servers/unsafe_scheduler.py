@@ -50,10 +50,12 @@ _store = NatsBus.store
 
 
 async def careless(self: NatsBus, subject: str, data: bytes, **options: Any) -> Stored:
-    """Store a commit wherever the log ends by now."""
-    if LEDGER.parse(subject):
-        options["expected_last"] = options["message_id"] = None
-    return await _store(self, subject, data, **options)
+    """Store a commit wherever the log ends by now, and say that it stands where its author believes."""
+    if LEDGER.parse(subject) is None:
+        return await _store(self, subject, data, **options)
+    expected = options.pop("expected_last")
+    await _store(self, subject, data, **{**options, "message_id": None})
+    return Stored(sequence=expected + 1)
 
 
 if __name__ == "__main__":

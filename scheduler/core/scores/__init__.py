@@ -16,6 +16,7 @@ from scheduler.core.scores.card_left import card_left
 from scheduler.core.scores.cpu_left import cpu_left
 from scheduler.core.scores.dot_product import dot_product
 from scheduler.core.scores.fragment import fragment
+from scheduler.core.scores.fragment_published import fragment_published
 from scheduler.core.scores.gpu_clustering import gpu_clustering
 from scheduler.core.scores.gpu_packing import gpu_packing
 from scheduler.core.scores.group import group
@@ -31,6 +32,7 @@ __all__ = [
     "cpu_left",
     "dot_product",
     "fragment",
+    "fragment_published",
     "gpu_clustering",
     "gpu_packing",
     "group",

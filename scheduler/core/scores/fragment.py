@@ -22,6 +22,11 @@ def fragment(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:
     """
     if not mix.total:
         return 0
+    return lessening(shape, view, chosen, mix) // (STEP_MILLI * mix.total)
+
+
+def lessening(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:
+    """N x (F before - F after), thousandths: by how much the placement lessens the fragment, mostly below zero."""
     before, after = mix.level(view.cpu_milli), mix.level(view.cpu_milli - shape.cpu_milli)
     gain = usable(mix, view, after) + change(mix, view, after, chosen, shape.share_milli) - usable(mix, view, before)
-    return (shape.share_milli * len(chosen) * mix.total + gain) // (STEP_MILLI * mix.total)
+    return shape.share_milli * len(chosen) * mix.total + gain

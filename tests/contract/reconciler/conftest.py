@@ -5,6 +5,7 @@ Tests choose with `everywhere` (both) or `fakes` of `worlds.py`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -25,8 +26,21 @@ from tests.servers.natsd import NatsServer
 
 @pytest_asyncio.fixture
 async def buses(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Bus, Bus]]:
-    """One for the reconciler, one for everybody else."""
-    if request.param == "memory":
+    """One for the reconciler, one for everybody else; `request.param` says of what kind."""
+    async with _buses(request.param) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def fresh(buses: tuple[Bus, Bus]) -> AsyncIterator[tuple[Bus, Bus]]:
+    """Two more of the same kind, on a server of their own with empty streams."""
+    async with _buses("memory" if isinstance(buses[0], InMemoryBus) else "nats") as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def _buses(kind: str) -> AsyncIterator[tuple[Bus, Bus]]:
+    if kind == "memory":
         server = MemoryServer()
         server.create_streams()
         yield InMemoryBus(server, "reconciler"), InMemoryBus(server, "test")

@@ -22,7 +22,9 @@ from typing import Any
 import msgspec
 
 from bus.ledger.append import Ledger, commit_after
+from bus.ledger.fold import apply
 from bus.ledger.follow import open_ledger
+from bus.ledger.snapshot import copy
 from bus.ledger.state import RequestState
 from bus.protocol import Bus
 from contracts.decisions import (
@@ -44,7 +46,7 @@ from contracts.decisions import (
 from contracts.inventory import Card, NodeFacts, NodeInventory
 from contracts.outcomes import NodeShares, Outcome
 from contracts.requests import GpuAsk, PodRequest, PodTemplate
-from contracts.subjects import NODE_FACTS, OUTCOMES, SHARES
+from contracts.subjects import LEDGER, NODE_FACTS, OUTCOMES, SHARES
 from contracts.units import CardUuid, NodeName, RequestUid, node_token
 from reconciler.plan import pod_of
 from reconciler.protocol import Transport
@@ -134,6 +136,12 @@ class Author:
             Accepted(uid=uid, namespace=namespace, request=request, trace=trace),
             Reserved(uid=uid, placement=placement, rationale=rationale),
         )
+
+    async def ahead(self, *records: Record) -> RequestState:
+        """The request as it will be when these records are the next commit; nothing is written."""
+        state = copy(self.ledger.state)
+        apply(state, commit_after(state, records, author="test"), await self.bus.last_sequence(LEDGER.stream) + 1)
+        return next(state.requests[r.uid] for r in records if isinstance(r, Reserved))
 
     async def withdraw(self, request: RequestState) -> None:
         await self.write(Withdrawn(uid=request.uid, reason="test"))

@@ -11,11 +11,9 @@ import asyncio
 import msgspec
 from msgspec.structs import replace
 
-from bus.codec import ask
 from bus.runtime.telemetry import start_in_memory
 from contracts.decisions import Resized
-from contracts.outcomes import AllocationsPage, AskAllocations
-from contracts.subjects import ALLOCATIONS, NODE_FACTS, OUTCOMES
+from contracts.subjects import NODE_FACTS, OUTCOMES
 from contracts.units import pod_name
 from reconciler import marks, podspec
 from reconciler.plan import pod_of
@@ -248,80 +246,6 @@ async def test_what_the_api_server_calls_invalid_is_rejected_and_others_go_on(wo
         await world.author.outcome(good, "running")
 
     assert outcome.reason.startswith("invalid")
-
-
-# --- facts, shares, allocations --------------------------------------------------------------------------------------
-
-
-@everywhere
-async def test_the_facts_of_a_node_count_what_is_not_ours(world: World) -> None:
-    """Our pods are in the ledger; a stranger's are not, and appear within moments."""
-    async with running(world.bus, world.transport):
-        request = await world.author.place(on=world.node)
-        await world.author.outcome(request, "running")
-
-        async def told(foreign: int) -> bool:
-            facts = await world.author.facts(world.node)
-            return facts is not None and facts.ready and facts.foreign_pods == foreign
-
-        async def known() -> bool:
-            return await world.author.facts(world.node) is not None
-
-        await wait_until(known, what="facts of the node")
-        before = await world.author.facts(world.node)
-        assert before is not None
-        await world.rig.create_pod("stranger", nodeName=world.node)
-        await wait_until(lambda: told(before.foreign_pods + 1), what="facts with one stranger more")
-        with_stranger = await world.author.facts(world.node)
-        assert with_stranger is not None
-        assert with_stranger.foreign_cpu_milli == before.foreign_cpu_milli + 10
-        await world.rig.delete_pod("stranger", gracePeriodSeconds=0)
-        await wait_until(lambda: told(before.foreign_pods), what="facts without the stranger again")
-
-
-@everywhere
-async def test_the_shares_of_a_node_follow_the_ledger(world: World) -> None:
-    """A full snapshot after each change; empty when nothing is left."""
-    async with running(world.bus, world.transport):
-        request = await world.author.place(on=world.node, cards=(1,), share=250, memory=4000)
-
-        async def says(expected: list[tuple[str, int, int]]) -> bool:
-            shares = await world.author.shares(world.node)
-            found = [(a.card, a.share_milli, a.memory_mib) for a in shares.assignments] if shares else None
-            return found == expected
-
-        await wait_until(lambda: says([(f"GPU-{world.node}-1", 250, 4000)]), what="the share of the pod")
-        await world.author.write(Resized(uid=request.uid, share_milli=300, memory_mib=5000))
-        await wait_until(lambda: says([(f"GPU-{world.node}-1", 300, 5000)]), what="the resized share")
-        await world.author.outcome(request, "running")
-        await world.author.withdraw(request)
-        await world.author.outcome(request, *OVER)
-        await world.author.release(request, "gone")
-        await wait_until(lambda: says([]), what="no share")
-
-
-@everywhere
-async def test_allocations_come_from_the_pods_alone(world: World) -> None:
-    """What a rebuild asks: every running pod with its slices and its request, and what cannot be read by name."""
-    async with running(world.bus, world.transport):
-        request = await world.author.place("train", on=world.node, cards=(0, 1), share=200, memory=3000)
-        await world.author.outcome(request, "running")
-        await world.rig.create_pod("odd", labels={marks.MANAGED: "true"})
-
-        async def page() -> AllocationsPage:
-            return await ask(world.other, ALLOCATIONS, AskAllocations(), AllocationsPage)
-
-        async def complete() -> bool:
-            found = await page()
-            mine = [item for item in found.items if item.namespace == world.rig.namespace]
-            return bool(mine and any(f"{world.rig.namespace}/odd" in text for text in found.unreadable))
-
-        await wait_until(complete, what="both pods are told")
-        [item] = [item for item in (await page()).items if item.namespace == world.rig.namespace]
-
-    assert request.placement is not None
-    assert (item.uid, item.node, item.slices) == (request.uid, world.node, request.placement.slices)
-    assert (item.request, item.epoch, item.running) == (request.request, world.author.epoch, True)
 
 
 # --- starting anew, two at once, duplicates --------------------------------------------------------------------------

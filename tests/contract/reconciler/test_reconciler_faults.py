@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
+from bus.codec import ask
 from bus.memory import InMemoryBus
 from bus.protocol import BusUnavailable
-from contracts.outcomes import Outcome
-from contracts.subjects import OUTCOMES
+from contracts.decisions import Withdrawn
+from contracts.outcomes import AllocationsPage, AskAllocations
+from contracts.subjects import ALLOCATIONS, LEDGER
 from gpubus.local.kube import Fault
-from reconciler import marks
+from reconciler import marks, podspec
 from reconciler.plan import pod_of
 from reconciler.protocol import Answer, Transport
-from reconciler.service import Reconciler
-from tests.contract.reconciler.rig import QUICK, running, wait_active
+from tests.contract.reconciler.rig import QUICK, running
 from tests.contract.reconciler.worlds import OVER, World, everywhere, fakes
 from tests.servers.process import wait_until
 
@@ -202,6 +201,33 @@ async def test_a_restart_of_the_api_server_touches_no_pod(world: World) -> None:
         assert reconciler.pods.relists >= lists
 
 
+@fakes
+async def test_while_the_pods_are_not_known_nothing_is_said_of_allocations(world: World) -> None:
+    """An old view could miss a pod: no answer is better than "none", and the asker asks again."""
+    async with running(world.bus, world.transport) as reconciler:
+        request = await world.author.place(on=world.node)
+        await world.author.outcome(request, "running")
+        await world.local.kill()
+
+        async def troubled() -> bool:
+            return reconciler.pods.trouble != ""
+
+        await wait_until(troubled, what="the watch is broken")
+        with pytest.raises(BusUnavailable):
+            await ask(world.other, ALLOCATIONS, AskAllocations(), AllocationsPage, timeout_s=0.5)
+
+        await world.local.restart()
+        await wait_until(lambda: _answers(world, 1), what="allocations are told again", timeout_s=40.0)
+
+
+async def _answers(world: World, count: int) -> bool:
+    try:
+        page = await ask(world.other, ALLOCATIONS, AskAllocations(), AllocationsPage, timeout_s=0.5)
+    except BusUnavailable:
+        return False
+    return len(page.items) == count
+
+
 @everywhere
 async def test_a_frozen_api_server_only_delays(world: World) -> None:
     """Calls time out, their outcome is read back, and each decision still has one pod."""
@@ -242,163 +268,107 @@ async def test_without_the_bus_nothing_is_done_and_then_everything(world: World)
         assert outcome.reason.startswith("withdrawn")
 
 
-# --- death at any call ---------------------------------------------------------------------------------------------
+class Lagging:
+    """A transport whose watches say nothing while `held`: the world has moved on and nobody tells."""
 
-
-class Mortal:
-    """A transport and a bus of a process that dies at its n-th effect on the world: before it, or after it took effect.
-
-    From then on nothing that the process does reaches anybody.
-    """
-
-    def __init__(self, transport: Transport, bus: Any, *, dies_at: int, before: bool) -> None:
-        self._transport, self._bus = transport, bus
-        self._dies_at, self._before = dies_at, before
-        self.effects: list[str] = []
-        self.dead = asyncio.Event()
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.flowing = asyncio.Event()
+        self.flowing.set()
 
     async def call(self, method: str, path: str, **more: Any) -> Answer:
-        return await self._effect(
-            method != "GET", f"{method} {path}", lambda: self._transport.call(method, path, **more)
-        )
+        return await self._transport.call(method, path, **more)
 
     async def stream(self, path: str, *, query: Mapping[str, str], silence_s: float) -> AsyncGenerator[bytes, None]:
         chunks = self._transport.stream(path, query=query, silence_s=silence_s)
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
+                await self.flowing.wait()
                 yield chunk
 
-    async def store(self, subject: str, data: bytes, **more: Any) -> Any:
-        counts = subject.startswith(OUTCOMES.pattern.partition("{")[0])
-        what = f"store {msgspec.json.decode(data, type=Outcome).phase}" if counts else ""
-        return await self._effect(counts, what, lambda: self._bus.store(subject, data, **more))
+
+@fakes
+async def test_what_is_unknown_is_read_back_and_not_waited_for(world: World) -> None:
+    """The answers of create and binding are lost and the watch is silent: the pod is read, and all is well."""
+    lagging = Lagging(world.transport)
+    world.local.faults.add(LOST_ANSWER, times=1, **CREATE)
+    world.local.faults.add(LOST_ANSWER, times=1, **BIND)
+    async with running(world.bus, lagging):
+        lagging.flowing.clear()
+        request = await world.author.place(on=world.node)
+        try:
+            await world.author.outcome(request, "bound", "running", timeout_s=10.0)
+        finally:
+            lagging.flowing.set()
+
+
+@fakes
+async def test_a_pod_that_the_cache_does_not_know_is_never_said_to_be_gone(world: World) -> None:
+    """Another process made it and our watch is behind: the API server is asked before a slice is called free."""
+    lagging = Lagging(world.transport)
+    async with running(world.bus, lagging):
+        lagging.flowing.clear()
+        accepted, reserved = world.author.placing("train", on=world.node)
+        scratch = await world.author.ahead(accepted, reserved)
+        body = podspec.manifest(scratch, epoch=world.author.epoch)
+        assert (await world.transport.call("POST", world.rig.pods, body=body)).status == 201
+        uid = (await world.pod(pod_of(scratch)))["metadata"]["uid"]
+        assigned = podspec.assignment(scratch, epoch=world.author.epoch)
+        binding = podspec.binding(scratch, assigned, pod_uid=uid)
+        path = f"{world.rig.pods}/{pod_of(scratch)}/binding"
+        assert (await world.transport.call("POST", path, body=binding)).status == 201
+        await world.rig.wait_phase(pod_of(scratch), "Running")
+        await world.author.write(accepted, reserved, Withdrawn(uid=accepted.uid, reason="test"))
+        request = world.author.ledger.state.requests[accepted.uid]
+
+        async def ending() -> bool:
+            found = await world.pod(pod_of(request))
+            last = await world.author.last_outcome(request)
+            assert last is None or not found or found["metadata"].get("deletionTimestamp"), "gone, and it runs"
+            return not found or "deletionTimestamp" in found["metadata"]
+
+        await wait_until(ending, what="the pod is deleted", every_s=0.001)
+        lagging.flowing.set()
+        await world.author.outcome(request, *OVER)
+
+
+class Behind:
+    """A bus on which the ledger's commits do not come through while everything else, the lease included, does."""
+
+    def __init__(self, bus: Any) -> None:
+        self._bus = bus
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+
+    async def read(self, stream: str, **more: Any) -> AsyncGenerator[Any, None]:
+        async with contextlib.aclosing(self._bus.read(stream, **more)) as batches:
+            async for batch in batches:
+                if stream == LEDGER.stream:
+                    await self.flowing.wait()
+                yield batch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bus, name)
 
-    async def _effect(self, counts: bool, what: str, do: Any) -> Any:
-        if self.dead.is_set():
-            raise BusUnavailable("dead")
-        if not counts:
-            return await do()
-        self.effects.append(what)
-        last = len(self.effects) == self._dies_at
-        if last and self._before:
-            await self._die()
-        result = await do()
-        if last:
-            await self._die()
-        return result
-
-    async def _die(self) -> None:
-        self.dead.set()
-        await asyncio.Future()
-
-
-@contextlib.asynccontextmanager
-async def living(mortal: Mortal) -> AsyncIterator[Reconciler]:
-    """A reconciler that is cut off, not stopped."""
-    made = await Reconciler.open(
-        mortal,  # type: ignore[arg-type]  # it passes on everything that it does not count
-        mortal,
-        QUICK,
-        incarnation=f"mortal-{secrets.token_hex(3)}",
-        rng=random.Random(1),
-    )
-    task = asyncio.create_task(made.run(asyncio.Event()), name="mortal")
-    try:
-        await wait_active(made)
-        yield made
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, BaseExceptionGroup):
-            await task
-
-
-STEPS = ["POST pods", "POST binding", "store", "store", "DELETE", "store"]
-"""Effects of one life: create, bind, bound, running, deletion, the end. Which words are stored depends on timing."""
-
-
-@everywhere
-@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("dies_at", range(1, len(STEPS) + 1))
-async def test_killed_at_any_effect_the_next_process_comes_to_the_same_end(
-    world: World, dies_at: int, *, before: bool
-) -> None:
-    """One pod with the placement that was decided, and the same last word, wherever the first process died."""
-    mortal = Mortal(world.transport, world.bus, dies_at=dies_at, before=before)
-    request = await world.author.place("train", on=world.node, cards=(0, 1))
-    async with living(mortal):
-        await first_of(mortal.dead.wait(), world.author.outcome(request, "running"))
-        if not mortal.dead.is_set():
-            await world.author.withdraw(request)
-            await first_of(mortal.dead.wait(), world.author.outcome(request, *OVER))
-
-    lives = {pod["metadata"]["uid"] for pod in await world.pods()}
-    async with running(world.bus, world.transport) as reconciler:
-        if not request.withdrawn:
-            outcome = await world.author.outcome(request, "running")
-            [pod] = await world.pods()
-            assert not lives or lives == {pod["metadata"]["uid"]}, "the pod that was there is the pod that runs"
-            assert outcome.pod_uid == pod["metadata"]["uid"]
-            assert pod["metadata"]["annotations"][marks.CARDS] == f"GPU-{world.node}-0,GPU-{world.node}-1"
-            await world.author.withdraw(request)
-        await world.author.outcome(request, *OVER)
-        await world.rig.wait_gone(pod_of(request))
-        await world.settled(reconciler)
-
-
-async def first_of(*work: Any) -> None:
-    """Until one of them is done; the other is given up."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def short(effect: str) -> str:
-    """`POST /api/v1/namespaces/x/pods/y/binding` -> `POST binding`."""
-    return f"{effect.split(' ', maxsplit=1)[0]} {effect.replace(' ', '/').rsplit('/', 1)[1]}"
-
 
 @fakes
-async def test_the_crash_points_are_where_they_are_said_to_be(world: World) -> None:
-    """The list of effects above is what a process really does: otherwise the test above would prove little."""
-    mortal = Mortal(world.transport, world.bus, dies_at=99, before=True)
-    async with living(mortal) as reconciler:
+async def test_the_holder_of_the_lease_does_nothing_while_it_is_behind_the_ledger(world: World) -> None:
+    """Commits are there that it has not read: what it knows may be over. When it has read them, it goes on."""
+    behind = Behind(world.bus)
+    async with running(behind, world.transport) as reconciler:  # type: ignore[arg-type]  # it passes everything on
         request = await world.author.place(on=world.node)
         await world.author.outcome(request, "running")
+        behind.flowing.clear()
         await world.author.withdraw(request)
-        await world.author.outcome(request, *OVER)
-        await world.settled(reconciler)
-    kinds = [short(effect) for effect in mortal.effects]
 
-    assert [kind for kind in kinds if kind.startswith(("POST", "DELETE"))] == [
-        "POST pods",
-        "POST binding",
-        f"DELETE {pod_of(request)}",
-    ]
-    assert kinds[-1] in ("store gone", "store ended")
-    assert len(kinds) <= len(STEPS) + 1
+        async def stopped() -> bool:
+            return reconciler.lease.held and not reconciler.may_act()
 
+        await wait_until(stopped, what="it stops acting, lease or not")
+        await world.rig.delete_pod(pod_of(request), gracePeriodSeconds=1)
+        await world.rig.wait_gone(pod_of(request))
+        assert (await world.author.last_outcome(request)).phase == "running"  # type: ignore[union-attr]
 
-@everywhere
-async def test_the_same_news_many_times_is_one_pod_and_two_writes(world: World) -> None:
-    """Keys that come in again and again, from commits, events and sweeps, cost plans and no calls."""
-    mortal = Mortal(world.transport, world.bus, dies_at=9999, before=True)
-    async with living(mortal) as reconciler:
-        request = await world.author.place(on=world.node)
-        for _ in range(200):
-            reconciler.everything()
-            await asyncio.sleep(0.001)
-        await world.author.outcome(request, "running")
-        await world.settled(reconciler)
-
-    writes = [effect for effect in mortal.effects if not effect.startswith("store")]
-    assert len(writes) == 2, writes
-    assert len(await world.pods()) == 1
+        behind.flowing.set()
+        outcome = await world.author.outcome(request, *OVER)
+        assert outcome.reason.startswith("withdrawn")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from reconciler.calls import PODS, Kube
-from reconciler.errors import KubeError, NotSent, OutcomeUnknown, classify
+from reconciler.errors import KubeError, NotSent, OutcomeUnknown, Unauthorized, classify
 from reconciler.informer import Informer
 from reconciler.objects import Pod
 from reconciler.protocol import JSON, Answer
@@ -269,6 +269,38 @@ async def test_an_etcd_restored_from_a_backup_begins_everything_again() -> None:
 
     assert changes == [("added", "a"), ("gone", "a"), ("added", "b")]
     assert informer.store.version == 60
+
+
+async def test_a_token_that_stays_refused_ends_the_process_and_not_before_three_minutes() -> None:
+    """A projected token is read again within a minute; an expired one would be tried for hours otherwise."""
+    refused = [("watch", [Unauthorized("Unauthorized")]) for _ in range(60)]
+    server = Scripted(("list", [listing(10)]), *refused)
+    informer = Informer(Kube(server), PODS, Heard(), rng=random.Random(3))
+    began = asyncio.get_running_loop().time()
+
+    with pytest.raises(Unauthorized):
+        await informer.run()
+
+    assert 180 <= asyncio.get_running_loop().time() - began <= 215
+
+
+async def test_a_token_that_is_refreshed_in_time_is_no_reason_to_end() -> None:
+    """Two minutes of refusals, an answer, two minutes more."""
+    refused: list[tuple[str, list[Any]]] = [("watch", [40.0, Unauthorized("Unauthorized")]) for _ in range(3)]
+    server = Scripted(("list", [listing(10)]), *refused, ("watch", [bookmark(11), 60.0]), *refused, ("watch", [1e6]))
+
+    informer, _ = await play(server, 900.0)
+
+    assert informer.store.version == 11
+
+
+async def test_an_idle_watch_that_is_accepted_is_no_trouble() -> None:
+    """After a break nothing may happen for a minute: that the server has accepted the watch is enough to be well."""
+    server = Scripted(("list", [listing(10)]), ("watch", [OutcomeUnknown("reset")]), ("watch", [b"", 50.0]))
+
+    informer, _ = await play(server, 20.0)
+
+    assert informer.trouble == ""
 
 
 async def test_until_the_first_list_it_says_why() -> None:

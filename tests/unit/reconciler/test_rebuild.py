@@ -48,15 +48,14 @@ def test_a_pod_on_its_way_out_still_holds_its_slice() -> None:
 
 
 def test_ended_pods_and_strangers_are_no_allocations() -> None:
-    """Nor are they errors."""
-    pods = [with_status(RUNNING, "Succeeded"), foreign(HELD, on="n1")]
+    """Nor are they errors; nor is a pod that was made and not bound yet: it holds nothing."""
+    pods = [with_status(RUNNING, "Succeeded"), foreign(HELD, on="n1"), created(HELD, epoch=EPOCH)]
 
     assert page(pods, AskAllocations()).items == page(pods, AskAllocations()).unreadable == ()
 
 
 BROKEN = [
     ("no uid", with_annotations(RUNNING, uid=None), "does not say which request"),
-    ("never bound", created(HELD, epoch=EPOCH), "never bound"),
     ("bound elsewhere", replace(RUNNING, spec=replace(RUNNING.spec, node_name="n2")), "by somebody else"),
     ("other cards", with_annotations(RUNNING, cards="n1-gpu1"), "by somebody else"),
     ("no shares", with_annotations(RUNNING, shares=None), "missing"),

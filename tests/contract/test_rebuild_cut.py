@@ -1,0 +1,111 @@
+"""A ledger that is begun again over running pods, by schedulers that are killed between its first commits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bus.ledger.append import commit_after
+from bus.ledger.follow import open_ledger
+from bus.ledger.proof import prove
+from bus.ledger.state import LedgerState
+from bus.memory import InMemoryBus, MemoryServer
+from bus.protocol import Stored
+from contracts.decisions import CardSlice
+from contracts.messages import encode
+from contracts.outcomes import Allocation
+from contracts.requests import EnvVar, GpuAsk, PodRequest, PodTemplate
+from contracts.subjects import LEDGER
+from contracts.units import CardUuid, NodeName, RequestUid
+from scheduler import rebuild
+from tests.contract.bus_worlds import collect
+from tests.contract.scheduler_rig import FakeCluster, deciding
+from tests.servers.process import wait_until
+
+PODS = 500
+
+
+class Cut(InMemoryBus):
+    """A bus that is silent for ever when one more commit than so many would be stored."""
+
+    def __init__(self, server: MemoryServer, name: str, commits: int) -> None:
+        super().__init__(server, name)
+        self.left = commits
+        self.killed = asyncio.Event()
+
+    async def store(self, subject: str, data: bytes, **options: Any) -> Stored:
+        if LEDGER.parse(subject):
+            if self.left == 0:
+                self.killed.set()
+                await asyncio.Event().wait()
+            self.left -= 1
+        return await super().store(subject, data, **options)
+
+
+def running(index: int, *, value: str = "") -> Allocation:
+    """A pod of a lost ledger."""
+    name = f"p{index}"
+    pod = PodTemplate(image="i", cpu_milli=1, memory_mib=1, env=(EnvVar(name="A", value=value),))
+    ask = GpuAsk(share_milli=1, memory_mib=1)
+    return Allocation(
+        uid=RequestUid(f"0ldepoch-1-{index}"),
+        namespace="default",
+        epoch="0ldepoch",
+        ledger_sequence=index + 1,
+        request=PodRequest(name=name, pod=pod, gpu=ask),
+        node=NodeName("gpu-1"),
+        slices=(CardSlice(card=CardUuid("GPU-gpu-1-0"), share_milli=1, memory_mib=1),),
+        pod=f"{name}-abcde",
+        running=True,
+    )
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2])
+async def test_whoever_goes_on_with_a_cut_rebuild_adopts_every_pod_once(commits: int) -> None:
+    """Claim: killed after any of its commits, a rebuild is finished by the next one.
+
+    Nothing that runs is forgotten, accepted twice or decided anew.
+    """
+    server = MemoryServer()
+    world = InMemoryBus(server, "world")
+    await world.ensure_streams()
+    async with FakeCluster(world) as cluster:
+        cluster.allocations = tuple(running(index) for index in range(PODS))
+        await cluster.node("gpu-1", cards=1)
+        cut = Cut(server, "first", commits)
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(_until_killed(cut), name="first")
+            await asyncio.wait_for(cut.killed.wait(), 20)
+            first.cancel()
+        assert await world.last_sequence(LEDGER.stream) == commits
+        async with deciding(InMemoryBus(server, "second")):
+            await wait_until(lambda: _adopted(world), what="every pod is adopted", timeout_s=20.0)
+
+    messages = await collect(world, LEDGER.stream)
+    proof = prove(messages)
+    assert proof.holds, str(proof)
+    assert (len(proof.epochs), proof.accepted, proof.adopted, proof.decided) == (1, PODS, PODS, 0)
+
+
+async def _until_killed(bus: Cut) -> None:
+    async with deciding(bus):
+        await asyncio.Event().wait()
+
+
+async def _adopted(bus: InMemoryBus) -> bool:
+    state, _ = await open_ledger(bus)
+    return state.placed_count() == PODS and not await rebuild.unfinished(bus, "default")
+
+
+@pytest.mark.parametrize("value", ["v" * 8000, ""], ids=["large", "small"])
+def test_a_part_of_a_rebuild_is_never_larger_than_a_message_may_be(value: str) -> None:
+    """Claim: large requests are packed by size, small ones by number; none is left out."""
+    found = tuple(running(index, value=value) for index in range(PODS))
+    parts = list(rebuild.parts(rebuild.groups(LedgerState(), "e", found, {}, reason="test")))
+    commits = [commit_after(LedgerState(), part, author="a", epoch="e") for part in parts]
+
+    assert sum(len(part) for part in parts) == 2 * PODS + 1
+    assert max(len(encode(commit)) for commit in commits) < 640 * 1024
+    assert len(parts) > 2
