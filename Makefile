@@ -51,7 +51,7 @@ test: $(VENV)/.dev ## everything, on real servers: up to 40 minutes the first ti
 	@$(VENV)/bin/coverage erase
 	@$(VENV)/bin/coverage run -m pytest -q tests/unit tests/properties
 	@$(VENV)/bin/coverage report
-	@$(PYTEST) tests/contract tests/cluster
+	@$(PYTEST) -q -n 4 --dist loadfile tests/contract tests/cluster
 
 bench: $(VENV)/.dev ## the measured tables of the README, each with the floor of the same run
 	@$(PY) -m bench

@@ -79,6 +79,18 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
         yield plane
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def own_control_plane() -> AsyncIterator[ControlPlane]:
+    """As `control_plane`, for one module alone: a ledger that begins counts every pod with our annotations."""
+    from tests.servers import binaries
+
+    require_programs(*binaries.CLUSTER)
+    from tests.servers.control_plane import ControlPlane
+
+    async with ControlPlane() as plane:
+        yield plane
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def jaeger() -> AsyncIterator[Jaeger]:
     """A real Jaeger for the session; use trace ids of your own."""

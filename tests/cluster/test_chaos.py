@@ -153,7 +153,7 @@ class Kubernetes:
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.cluster)])
 def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
     """A real control plane, or none: started outside of the test's event loop, for all tests that use one."""
-    return request.getfixturevalue("control_plane") if request.param == "real" else None
+    return request.getfixturevalue("own_control_plane") if request.param == "real" else None
 
 
 @pytest_asyncio.fixture

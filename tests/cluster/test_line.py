@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.conftest import require_programs
-from tests.servers import binaries
 from tests.servers.control_plane import ControlPlane, HollowNode
 from tests.servers.jaegerd import Jaeger
 from tests.servers.line import Line, Stranger, stranger
@@ -31,20 +29,12 @@ def request(name: str, share_milli: int = 500, **more: Any) -> dict[str, Any]:
     return {"type": "pod.request.v1", "name": name, "pod": pod, "gpu": {"share_milli": share_milli}, **more}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plane() -> AsyncIterator[ControlPlane]:
-    """A cluster of our own: a ledger begins with every pod that carries its annotations, also those of other tests."""
-    require_programs(*binaries.CLUSTER)
-    async with ControlPlane() as made:
-        yield made
-
-
 @pytest_asyncio.fixture
 async def world(
-    plane: ControlPlane, jaeger: Jaeger, nats_server: NatsServer
+    own_control_plane: ControlPlane, jaeger: Jaeger, nats_server: NatsServer
 ) -> AsyncIterator[tuple[Line, Stranger, ControlPlane, str]]:
     """The line on real servers with one node of eight cards, a stranger, and a namespace of its own."""
-    node = f"gpu-{secrets.token_hex(3)}"
+    plane, node = own_control_plane, f"gpu-{secrets.token_hex(3)}"
     namespace = await plane.namespace()
     async with (
         HollowNode(plane, node),

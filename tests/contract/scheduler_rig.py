@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator
 from types import TracebackType
@@ -25,12 +26,27 @@ from bus.runtime.telemetry import start_in_memory
 from contracts.inventory import Card, Heartbeat, NodeFacts, NodeInventory
 from contracts.messages import encode
 from contracts.outcomes import Allocation, AllocationsPage, Outcome
-from contracts.subjects import ALLOCATIONS, HEARTBEATS, INVENTORY, NODE_FACTS, OUTCOMES
+from contracts.subjects import (
+    ALLOCATIONS,
+    EVENTS,
+    HEARTBEATS,
+    INVENTORY,
+    LEDGER,
+    NODE_FACTS,
+    OUTCOMES,
+    REQUESTS,
+    STATE,
+)
 from contracts.units import CardUuid, NodeName, RequestUid, node_token, pod_name
 from scheduler.service import Scheduler
 from scheduler.settings import SchedulerSettings, SchedulingSettings
+from tests.contract.bus_worlds import collect
+from tests.servers.checker import Finding, judge
+from tests.servers.history import gathered
+from tests.servers.process import wait_until
 
 BEAT_S = 0.5
+NAMESPACE = "default"
 
 
 def request(name: str, share_milli: int = 100, **more: Any) -> dict[str, Any]:
@@ -132,6 +148,67 @@ class FakeCluster:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
         await self._stack.aclose()
+
+
+class Place:
+    """A cluster, the scheduler's bus, and somebody who submits and listens."""
+
+    def __init__(self, bus: Bus, cluster: FakeCluster) -> None:
+        self.bus, self.cluster = bus, cluster
+
+    async def submit(self, payload: dict[str, Any], namespace: str = NAMESPACE) -> int:
+        stored = await self.bus.store(REQUESTS.subject(namespace=namespace), json.dumps(payload).encode())
+        return stored.sequence
+
+    async def submits(self, name: str, share_milli: int, **more: Any) -> None:
+        await self.submit(request(name, share_milli, **more))
+
+    async def events(self, name: str) -> list[dict[str, Any]]:
+        subject = EVENTS.subject(namespace=NAMESPACE, name=name)
+        return [json.loads(m.data) for m in await collect(self.bus, EVENTS.stream, subject=subject)]
+
+    async def until(self, name: str, phase: str, *, timeout_s: float = 10.0) -> dict[str, Any]:
+        """The first event of that phase."""
+        found: list[dict[str, Any]] = []
+
+        async def some() -> bool:
+            found[:] = [event for event in await self.events(name) if event["phase"] == phase]
+            return bool(found)
+
+        await wait_until(some, what=f"{name} is {phase}", timeout_s=timeout_s)
+        return found[0]
+
+    async def phases(self, name: str) -> list[str]:
+        return [event["phase"] for event in await self.events(name)]
+
+    async def ends(self, name: str) -> None:
+        """Its pod is seen to end."""
+        uid = (await self.until(name, "placed"))["uid"]
+        await self.cluster.outcome(uid, NAMESPACE, name, "ended")
+        await self.until(name, "ended")
+
+    async def withdraws(self, name: str) -> None:
+        await self.submit({"type": "pod.withdraw.v1", "name": name})
+
+    async def summary(self) -> dict[str, int]:
+        answer = await self.bus.request(STATE.subject(), b'{"type":"ask.state.v1","what":"summary"}')
+        summary: dict[str, int] = json.loads(answer.data)["summary"]
+        return {name: count for name, count in summary.items() if name not in ("nodes", "cards")}
+
+    async def commits(self) -> int:
+        return await self.bus.last_sequence(LEDGER.stream)
+
+    async def proved(self) -> None:
+        """The independent checker over everything that was said, once it has been said."""
+        findings: list[Finding] = []
+
+        async def sound() -> bool:
+            findings[:] = judge(await gathered(self.bus))
+            return not findings
+
+        with contextlib.suppress(AssertionError):
+            await wait_until(sound, what="no findings", timeout_s=10.0, every_s=0.1)
+        assert findings == []
 
 
 @contextlib.asynccontextmanager

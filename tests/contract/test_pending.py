@@ -15,81 +15,17 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from bus.protocol import Bus, BusUnavailable
+from bus.protocol import BusUnavailable
 from contracts.inventory import CordonCard, Taint
 from contracts.messages import encode
-from contracts.subjects import CORDONS, EVENTS, LEDGER, REQUESTS, STATE, SUBMIT
+from contracts.subjects import CORDONS, SUBMIT
 from contracts.units import CardUuid, NodeName
-from tests.contract.bus_worlds import World, collect
-from tests.contract.scheduler_rig import FakeCluster, deciding, request
-from tests.servers.checker import Finding, judge
-from tests.servers.history import gathered
+from tests.contract.bus_worlds import World
+from tests.contract.scheduler_rig import NAMESPACE, FakeCluster, Place, deciding, request
 from tests.servers.process import wait_until
 
-NAMESPACE = "default"
-QUIET_S = 2.5
-"""Pending requests are looked at once a second: two rounds with nothing to tell."""
-
-
-class Place:
-    """A cluster, the scheduler's bus, and somebody who submits and listens."""
-
-    def __init__(self, bus: Bus, cluster: FakeCluster) -> None:
-        self.bus, self.cluster = bus, cluster
-
-    async def submit(self, payload: dict[str, Any], namespace: str = NAMESPACE) -> int:
-        stored = await self.bus.store(REQUESTS.subject(namespace=namespace), json.dumps(payload).encode())
-        return stored.sequence
-
-    async def submits(self, name: str, share_milli: int, **more: Any) -> None:
-        await self.submit(request(name, share_milli, **more))
-
-    async def events(self, name: str) -> list[dict[str, Any]]:
-        subject = EVENTS.subject(namespace=NAMESPACE, name=name)
-        return [json.loads(m.data) for m in await collect(self.bus, EVENTS.stream, subject=subject)]
-
-    async def until(self, name: str, phase: str, *, timeout_s: float = 10.0) -> dict[str, Any]:
-        """The first event of that phase."""
-        found: list[dict[str, Any]] = []
-
-        async def some() -> bool:
-            found[:] = [event for event in await self.events(name) if event["phase"] == phase]
-            return bool(found)
-
-        await wait_until(some, what=f"{name} is {phase}", timeout_s=timeout_s)
-        return found[0]
-
-    async def phases(self, name: str) -> list[str]:
-        return [event["phase"] for event in await self.events(name)]
-
-    async def ends(self, name: str) -> None:
-        """Its pod is seen to end."""
-        uid = (await self.until(name, "placed"))["uid"]
-        await self.cluster.outcome(uid, NAMESPACE, name, "ended")
-        await self.until(name, "ended")
-
-    async def withdraws(self, name: str) -> None:
-        await self.submit({"type": "pod.withdraw.v1", "name": name})
-
-    async def summary(self) -> dict[str, int]:
-        answer = await self.bus.request(STATE.subject(), b'{"type":"ask.state.v1","what":"summary"}')
-        summary: dict[str, int] = json.loads(answer.data)["summary"]
-        return {name: count for name, count in summary.items() if name not in ("nodes", "cards")}
-
-    async def commits(self) -> int:
-        return await self.bus.last_sequence(LEDGER.stream)
-
-    async def proved(self) -> None:
-        """The independent checker over everything that was said, once it has been said."""
-        findings: list[Finding] = []
-
-        async def sound() -> bool:
-            findings[:] = judge(await gathered(self.bus))
-            return not findings
-
-        with contextlib.suppress(AssertionError):
-            await wait_until(sound, what="no findings", timeout_s=10.0, every_s=0.1)
-        assert findings == []
+QUIET_S = 0.7
+"""Pending requests are looked at five times a second here: three rounds with nothing to tell."""
 
 
 @pytest_asyncio.fixture
@@ -97,7 +33,7 @@ async def place(world: World) -> AsyncIterator[Place]:
     """One node with one card, and a scheduler that knows it."""
     theirs, ours = await world.client("scheduler"), await world.client("test")
     await ours.ensure_streams()
-    async with FakeCluster(ours) as cluster, deciding(theirs):
+    async with FakeCluster(ours) as cluster, deciding(theirs, explain_every_s=0.2):
         await cluster.node("gpu-1", cards=1)
         here = Place(ours, cluster)
         await here.submits("holder", 700)

@@ -1,8 +1,10 @@
-"""A ledger that is begun again over running pods, by schedulers that are killed between its first commits."""
+"""Schedulers that are killed between two lines: in the middle of a rebuild, and between a refusal and its commit."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -12,16 +14,16 @@ from bus.ledger.follow import open_ledger
 from bus.ledger.proof import prove
 from bus.ledger.state import LedgerState
 from bus.memory import InMemoryBus, MemoryServer
-from bus.protocol import Stored
+from bus.protocol import Batch, Stored
 from contracts.decisions import CardSlice
 from contracts.messages import encode
 from contracts.outcomes import Allocation
 from contracts.requests import EnvVar, GpuAsk, PodRequest, PodTemplate
-from contracts.subjects import LEDGER
+from contracts.subjects import LEDGER, REQUESTS
 from contracts.units import CardUuid, NodeName, RequestUid
 from scheduler import rebuild
 from tests.contract.bus_worlds import collect
-from tests.contract.scheduler_rig import FakeCluster, deciding
+from tests.contract.scheduler_rig import FakeCluster, Place, deciding
 from tests.servers.process import wait_until
 
 PODS = 500
@@ -109,3 +111,45 @@ def test_a_part_of_a_rebuild_is_never_larger_than_a_message_may_be(value: str) -
     assert sum(len(part) for part in parts) == 2 * PODS + 1
     assert max(len(encode(commit)) for commit in commits) < 640 * 1024
     assert len(parts) > 2
+
+
+class Slow(InMemoryBus):
+    """A bus on which requests arrive later than everything else."""
+
+    async def read(self, stream: str, **options: Any) -> AsyncGenerator[Batch, None]:
+        if stream == REQUESTS.stream:
+            await asyncio.sleep(0.3)
+        async with contextlib.aclosing(super().read(stream, **options)) as batches:
+            async for batch in batches:
+                yield batch
+
+
+async def test_a_refusal_stands_whoever_decides_its_message_again() -> None:
+    """Claim: a message that was refused for its name is not accepted by the next scheduler when the name is free again.
+
+    The first one stores the refusal and is killed before the commit that moves the position past the message.
+    """
+    server = MemoryServer()
+    world = InMemoryBus(server, "world")
+    await world.ensure_streams()
+    async with FakeCluster(world) as cluster:
+        await cluster.node("gpu-1", cards=1)
+        here = Place(world, cluster)
+        cut = Cut(server, "first", 10**9)
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(_until_killed(cut), name="first")
+            await here.submits("job", 500)
+            uid = (await here.until("job", "placed"))["uid"]
+            cut.left = 0
+            await here.submits("job", 300)
+            await here.until("job", "refused")
+            await asyncio.wait_for(cut.killed.wait(), 20)
+            first.cancel()
+        await cluster.outcome(uid, "default", "job", "ended")
+        async with deciding(Slow(server, "second")):
+            await here.until("job", "ended")
+            await here.submits("next", 500)
+            await here.until("next", "placed")
+            await here.proved()
+
+        assert await here.phases("job") == ["accepted", "placed", "refused", "ended"]
