@@ -7,6 +7,7 @@ Rights for the streams are as wide as they can be: whoever stands at the door ma
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bus.protocol import NO_HEADERS, Bus, BusError, Headers, Received
+from bus.protocol import NO_HEADERS, Bus, BusError, Headers
 from contracts.subjects import EVENTS, REQUESTS
 from tests.contract.raw_nats import RawClient
 from tests.contract.scheduler_rig import FakeCluster, request
@@ -34,9 +35,12 @@ class Door:
         self.letters: list[dict[str, Any]] = []
         self._good = itertools.count()
 
-    async def hear(self, message: Received) -> None:
-        kind = self.events if EVENTS.parse(message.subject) else self.letters
-        kind.append(json.loads(message.data))
+    async def listen(self, stream: str) -> None:
+        """Hear what is *stored*: a stream may refuse what goes by on its subject."""
+        kind = self.events if stream == EVENTS.stream else self.letters
+        async with contextlib.aclosing(self.bus.read(stream)) as batches:
+            async for batch in batches:
+                kind.extend(json.loads(message.data) for message in batch.messages)
 
     async def send(self, payload: object, *, namespace: str = NAMESPACE, headers: Headers = NO_HEADERS) -> int:
         """Publish to the requests stream; the sequence."""

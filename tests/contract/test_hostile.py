@@ -57,14 +57,19 @@ async def door() -> AsyncIterator[Door]:
         line = await stack.enter_async_context(Line([server.url], reconciler=False))
         raw = await stack.enter_async_context(raw_client(server.port))
         found = Door(bus, raw, cluster, line.schedulers[0])
-        for pattern in (EVENTS.wildcard, DEAD_LETTERS.wildcard):
-            await stack.enter_async_context(bus.subscribe(pattern, found.hear))
+        ears = [
+            asyncio.create_task(found.listen(stream), name=f"listen to {stream}")
+            for stream in (EVENTS.stream, DEAD_LETTERS.stream)
+        ]
 
         async def ready() -> bool:
             return "a new epoch" in line.schedulers[0].log_tail(20)
 
         await wait_until(ready, what="the scheduler is active", timeout_s=30.0)
         yield found
+        for ear in ears:
+            ear.cancel()
+        await asyncio.gather(*ears, return_exceptions=True)
 
 
 FACTS = "GPUBUS_FACTS"
