@@ -51,7 +51,8 @@ test: $(VENV)/.dev ## everything, on real servers: up to 40 minutes the first ti
 	@$(VENV)/bin/coverage erase
 	@$(VENV)/bin/coverage run -m pytest -q tests/unit tests/properties
 	@$(VENV)/bin/coverage report
-	@$(PYTEST) -q -n 4 --dist loadfile tests/contract tests/cluster
+	@$(PYTEST) -q -n 4 --dist loadfile --ignore=tests/cluster/test_chaos.py tests/contract tests/cluster
+	@$(PYTEST) -q tests/cluster/test_chaos.py
 
 bench: $(VENV)/.dev ## the measured tables of the README, each with the floor of the same run
 	@$(PY) -m bench

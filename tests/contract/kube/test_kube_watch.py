@@ -148,17 +148,21 @@ async def test_a_watch_ends_cleanly_after_its_time(rig: Rig) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 async def test_bookmarks_carry_the_version_to_resume_from(rig: Rig) -> None:
     """Claim: a quiet watch gets BOOKMARKs before its end, without a name, at or after the last event.
 
-    The real server sends none in its first minute when nothing else is written, so they are no sign of life.
+    The real server sends none in its first minute when nothing else is written, and promises none: on a busy machine
+    one watch may end without. So they are no sign of life, and it takes two watches to say that they do not come.
     """
     version = await rig.version()
     await rig.create_pod("a")
     query = {"resourceVersion": version, "timeoutSeconds": rig.backend.bookmark_watch_s}
-    async with rig.watch(**query, allowWatchBookmarks="true") as watch:
-        events = await watch.rest()
-    first, *marks = events
+    for _ in range(2):
+        async with rig.watch(**query, allowWatchBookmarks="true") as watch:
+            first, *marks = await watch.rest()
+        if marks:
+            break
     assert first.kind == "ADDED"
     assert marks
     assert {mark.kind for mark in marks} == {"BOOKMARK"}
