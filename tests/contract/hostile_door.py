@@ -52,8 +52,13 @@ class Door:
         data = json.dumps(request(f"framed-{next(self._good)}", 1)).encode()
         before = await self.bus.last_sequence(REQUESTS.stream)
         await self.raw.publish(subject, data, header)
+
+        async def stored() -> bool:
+            return await self.bus.last_sequence(REQUESTS.stream) > before
+
+        await wait_until(stored, what="the server stored it: it does so after it has answered the ping")
         last = await self.bus.last_sequence(REQUESTS.stream)
-        assert last == before + 1, "the server did not store it"
+        assert last == before + 1
         return last
 
     async def serves(self) -> None:
