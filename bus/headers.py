@@ -35,6 +35,11 @@ def extract(headers: Headers) -> Context:
     return _propagator.extract(carrier, Context())
 
 
+def traceparent_in(headers: Headers) -> str:
+    """The sender's traceparent as it came, well formed or not; empty when there is none. Names as in `extract`."""
+    return next((value for key, value in headers.items() if key.lower() == TRACEPARENT), "")
+
+
 def traceparent(context: Context | None = None) -> str:
     """The current trace as one string, to be kept in a record; empty outside of any trace."""
     return inject(NO_HEADERS, context).get(TRACEPARENT, "")

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from bus.headers import traceparent_in
 from bus.ledger.append import commit_after
 from bus.ledger.fold import seal
 from bus.protocol import Received
@@ -191,7 +192,7 @@ class Desk:
 
     def _admit_span(self, namespace: str, request: PodRequest, received: Received) -> str:
         """The traceparent that later steps are children of; empty when this request is not sampled."""
-        parent = received.headers.get("traceparent", "")
+        parent = traceparent_in(received.headers)
         if not self.sampler.wants(parent):
             return ""
         attributes = {semconv.REQUEST_KEY: request_key(namespace, request.name)}

@@ -78,11 +78,6 @@ class Projector:
         self.position: Headers = NO_HEADERS
         """The last step that is known to be stored, as a header."""
 
-    @property
-    def backlog(self) -> int:
-        """Events that wait to be stored."""
-        return len(self._queue)
-
     def commit(self, commit: Commit, sequence: int, *, after: int = -1) -> None:
         """Queue the events of a commit that is folded into the state, from index `after` + 1 on."""
         for index, event in events.of_commit(self.state, commit, sequence):

@@ -37,6 +37,7 @@ from scheduler.metrics import Metrics
 from scheduler.projector import Projector, outgoing, store_all
 from scheduler.sampling import Sampler
 from scheduler.settings import SchedulingSettings
+from scheduler.waiting import first
 
 OUTAGE_S = 3600.0
 """How long the bus may be away before the process ends, to be started again. The ledger keeps everything."""
@@ -148,12 +149,8 @@ class Term:
         return prepared
 
     async def _something(self, flight: asyncio.Task[None] | None, stop: asyncio.Event) -> None:
-        waits = [asyncio.create_task(self.inbox.something()), asyncio.create_task(stop.wait())]
-        try:
-            await asyncio.wait([*waits, flight] if flight else waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        landed = [asyncio.wait({flight})] if flight else []  # not the flight itself: how it ended is told by `_landed`
+        await first(self.inbox.something(), stop.wait(), *landed)
 
     async def _landed(self, flight: asyncio.Task[None], aboard: Prepared) -> Prepared | None:
         """Wait for the commit in flight; the batch itself when it was lost."""

@@ -154,3 +154,10 @@ def test_a_dead_letter_is_named_by_its_origin() -> None:
     assert deadletter.message_id("S", got(b"a", sequence=3)) == deadletter.message_id("S", got(b"b", sequence=3))
     assert deadletter.message_id("S", got(b"a")) == deadletter.message_id("S", got(b"a"))
     assert deadletter.message_id("S", got(b"a")) != deadletter.message_id("S", got(b"b"))
+
+
+@pytest.mark.parametrize("name", ["traceparent", "Traceparent", "TRACEPARENT"])
+def test_the_senders_traceparent_is_found_however_its_name_is_spelt(name: str) -> None:
+    """Claim: clients in Go write header names with a capital; their requests go on in their trace all the same."""
+    assert headers.traceparent_in({"x": "y", name: "00-ab-cd-01"}) == "00-ab-cd-01"
+    assert headers.traceparent_in({"x": "y"}) == ""
