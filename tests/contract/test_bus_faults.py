@@ -44,12 +44,6 @@ async def until(condition: Callable[[], bool], within_s: float) -> float:
     return time.monotonic() - began
 
 
-async def freeze(server: NatsServer) -> None:
-    """SIGSTOP, and a moment for it to reach the last of the server's threads."""
-    server.freeze()
-    await asyncio.sleep(0.2)
-
-
 class Follower:
     """A reader in a task, and what it has seen."""
 
@@ -155,7 +149,7 @@ async def test_a_frozen_server_is_noticed_within_six_seconds(bus: NatsBus, nats_
     """SIGSTOP: `connected` turns false, calls fail at once; after SIGCONT all goes on by itself."""
     async with Follower(bus) as follower:
         await bus.store(HEAD, b"before")
-        await freeze(nats_server)
+        nats_server.freeze()
         took = await until(lambda: not bus.connected, 6)
         took += await until(lambda: not bus._client.is_connected, 6)  # a missed echo is told before the socket goes
         with pytest.raises(BusUnavailable):
@@ -173,7 +167,7 @@ async def test_a_frozen_server_is_noticed_within_six_seconds(bus: NatsBus, nats_
 
 async def test_nothing_of_a_lost_connection_is_sent_later(bus: NatsBus, nats_server: NatsServer) -> None:
     """What was told to be unknown does not turn up minutes later, out of a buffer, on the next connection."""
-    await freeze(nats_server)
+    nats_server.freeze()
     with contextlib.suppress(BusUnavailable):
         for _ in range(400):
             await bus.publish(HEAD, b"x" * 100_000)
@@ -210,7 +204,7 @@ async def test_cancellation_ends_calls_towards_a_frozen_server(bus: NatsBus, nat
         subscribe(),
         read(),
     ]
-    await freeze(nats_server)
+    nats_server.freeze()
     tasks = {asyncio.create_task(call) for call in calls}
     await asyncio.sleep(0.3)
     for task in tasks:
@@ -224,7 +218,7 @@ async def test_cancellation_ends_calls_towards_a_frozen_server(bus: NatsBus, nat
 
 async def test_calls_in_flight_hear_of_a_lost_connection(bus: NatsBus, nats_server: NatsServer) -> None:
     """Unknown, at once: nobody waits out a timeout for an answer that cannot come."""
-    await freeze(nats_server)
+    nats_server.freeze()
     calls = [asyncio.create_task(call) for call in (bus.store(HEAD, b"", timeout_s=60), bus.last(LEDGER_STREAM, HEAD))]
     await asyncio.sleep(0.1)
     began = time.monotonic()
@@ -253,7 +247,7 @@ async def test_a_reader_that_was_busy_during_a_restart(bus: NatsBus, nats_server
 
 async def test_a_deadline_of_the_caller_holds(bus: NatsBus, nats_server: NatsServer) -> None:
     """`asyncio.timeout` around a call towards a frozen server raises TimeoutError in time, not success."""
-    await freeze(nats_server)
+    nats_server.freeze()
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
@@ -265,7 +259,7 @@ async def test_a_deadline_of_the_caller_holds(bus: NatsBus, nats_server: NatsSer
 async def test_closing_does_not_wait_for_a_frozen_server(nats_server: NatsServer) -> None:
     """Leaving `connect` takes a second or so, with unsent bytes in every buffer."""
     async with connect(nats_server.url, name="t") as bus:
-        await freeze(nats_server)
+        nats_server.freeze()
         with contextlib.suppress(BusUnavailable):
             for _ in range(400):
                 await bus.publish("core.x", b"x" * 100_000)

@@ -99,9 +99,12 @@ class ServerProcess:
                 os.killpg(self.pid, number)
 
     def freeze(self) -> None:
-        """SIGSTOP: sockets stay open and accept, nothing answers."""
+        """SIGSTOP: sockets stay open and accept, nothing answers. Returns once the kernel has stopped every thread."""
         self.signal(signal.SIGSTOP)
         self._frozen = True
+        if self.running:
+            # Delivery is asynchronous: a busy thread may still answer a probe sent right after the kill.
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)
