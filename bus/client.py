@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
-from bus import nats_api, storing, streams
+from bus import nats_api, nats_queue, storing, streams
 from bus.frames import encode_header, parse_header, publish_frame, received
 from bus.nats_client import SafeClient
 from bus.nats_reader import Reader
@@ -25,17 +25,22 @@ from bus.protocol import (
     Batch,
     BusError,
     BusUnavailable,
+    Delivery,
     Handler,
     Headers,
     NotPermitted,
     Outgoing,
+    QueueState,
     Received,
     Responder,
+    Settlement,
     Stored,
     StreamMismatch,
+    Taking,
 )
 from bus.serving import ERROR, OrderedHandler, ResponderPool
 from bus.watchdog import Pulse, watch
+from contracts import identities
 from contracts.subjects import STREAMS
 
 log = logging.getLogger(__name__)
@@ -43,6 +48,9 @@ log = logging.getLogger(__name__)
 BARRIER_S = 2.0
 
 _NO_RESPONDERS = 503
+
+_OURS = ("gpubus.", "$JS.")
+"""Subjects that mean something: no inbox begins so."""
 
 
 class NatsBus:
@@ -61,12 +69,21 @@ class NatsBus:
         return self._client.is_connected and self._client.reading and (self._pulse.alive or fresh)
 
     @property
+    def generation(self) -> int:
+        """Number of reconnects so far."""
+        return self._client.generation
+
+    @property
     def counts(self) -> Counter[str]:
         """What went wrong so far, by kind."""
         return self._client.counts
 
     def __repr__(self) -> str:
         return f"<NatsBus connected={self.connected} {dict(self.counts)}>"
+
+    async def log_in_again(self) -> None:
+        """Leave the server and come back with a fresh token; calls in flight fail as they do on a lost connection."""
+        await self._client.force_reconnect()
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -148,6 +165,10 @@ class NatsBus:
     def _reply(self, inbox: str, data: bytes, headers: Headers) -> None:
         if not inbox:
             return
+        if inbox.startswith(_OURS):
+            # We may publish where the asker may not: an answer must not become a commit or a fact by its address.
+            self.counts["reply-refused"] += 1
+            return
         header = encode_header(headers)
         storing.check_size(self._client, header, data)
         self._client.send(publish_frame(inbox, "", header, data))
@@ -178,6 +199,10 @@ class NatsBus:
         """The last stored message of a literal subject, from the leader."""
         return await nats_api.last_message(self._client, stream, subject)
 
+    async def next(self, stream: str, subject: str, sequence: int) -> Received | None:
+        """The oldest stored message from `sequence` on that matches, from the leader."""
+        return await nats_api.next_message(self._client, stream, subject, sequence)
+
     async def last_sequence(self, stream: str) -> int:
         """The sequence of the last message, 0 when there was never one."""
         return (await nats_api.stream_info(self._client, stream)).state.last_seq
@@ -186,6 +211,29 @@ class NatsBus:
         """The oldest sequence kept, last + 1 when empty."""
         state = (await nats_api.stream_info(self._client, stream)).state
         return state.first_seq if state.messages else state.last_seq + 1
+
+    async def ensure_queue(self, stream: str, queue: str, *, subject: str, ack_wait_s: float) -> None:
+        """Make a work queue, or find it there."""
+        config = nats_queue.queue_config(queue, subject, ack_wait_s)
+        await nats_api.create_consumer(self._client, stream, config)
+
+    async def queue_state(self, stream: str, queue: str) -> QueueState | None:
+        """How a work queue stands, from its leader."""
+        info = await nats_api.consumer_info(self._client, stream, queue)
+        if info is None:
+            return None
+        delivered = info.delivered.consumer_seq
+        return QueueState(waiting=info.num_pending, outstanding=info.num_ack_pending, delivered=delivered)
+
+    @contextlib.asynccontextmanager
+    async def take(self, stream: str, queue: str) -> AsyncIterator[Taking]:
+        """Take from a work queue that somebody has made, or will make."""
+        async with nats_queue.NatsTaking(self._client, stream, queue).open() as taking:
+            yield taking
+
+    def settle(self, delivery: Delivery, how: Settlement) -> None:
+        """Say what became of a message."""
+        nats_queue.settle(self._client, delivery, how)
 
     async def ensure_streams(self, *, replicas: int = 1, create: bool = True) -> None:
         """Create what is missing of our streams, read all back and compare. Raises StreamMismatch, BusUnavailable."""
@@ -215,16 +263,20 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     tls_hostname: str | None = None,
     inbox_prefix: str = "_INBOX",
+    identity: str = "",
 ) -> AsyncIterator[NatsBus]:
     """Connect, keep the connection alive while the context is open, close it within a second.
 
     `tls`: the handshake comes first, so a server without TLS is refused instead of spoken to in clear.
     `credentials_file` and `nkey_seed` need the package nkeys. `inbox_prefix`: where replies come to; it must match
-    the user's permissions.
+    the user's permissions. `identity`: who we are by the table of `contracts.identities`, as `tenant/team-a`; it
+    replaces `inbox_prefix` and says where the account has the stream API. Empty: a server without accounts.
 
     Raises:
+        UnknownIdentity: the table has no such role.
         BusUnavailable: not connected within `connect_timeout_s`, with the last reason (also for refused credentials).
     """
+    who = identities.identity(identity) if identity else None
     options: dict[str, Any] = {
         "servers": [urls] if isinstance(urls, str) else list(urls),
         "name": name,
@@ -236,9 +288,10 @@ async def connect(
         "tls": tls,
         "tls_hostname": tls_hostname,
         "tls_handshake_first": tls is not None,
-        "inbox_prefix": inbox_prefix,
+        "inbox_prefix": identities.inbox_prefix(who) if who else inbox_prefix,
     }
     client, closed, pulse = SafeClient(), asyncio.Event(), Pulse()
+    client.api_prefix = identities.api_prefix(who) if who else identities.CORE_API
     await open_client(client, closed, timeout_s=connect_timeout_s, options=options)
     watchdog = asyncio.create_task(watch(client, pulse), name=f"watchdog of the connection {name}")
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
@@ -24,14 +25,18 @@ from bus.protocol import (
     Batch,
     BusError,
     BusUnavailable,
+    Delivery,
     Handler,
     Headers,
     Outgoing,
     PayloadTooLarge,
+    QueueState,
     Received,
     Responder,
+    Settlement,
     Stored,
     StreamMismatch,
+    Taking,
 )
 from bus.serving import ERROR, OrderedHandler, Reply, ResponderPool
 
@@ -51,6 +56,8 @@ class InMemoryBus:
         self.closed = asyncio.Event()
         self._server = server
         self._lost = asyncio.Event()
+        self.generation = 0
+        """Counts `restore`."""
 
     def __repr__(self) -> str:
         return f"<InMemoryBus {self.name} connected={self.connected} {dict(self.counts)}>"
@@ -67,6 +74,7 @@ class InMemoryBus:
     def restore(self) -> None:
         """Connect again."""
         self._lost.clear()
+        self.generation += 1
         self._server.notify()
 
     # --- sending ---------------------------------------------------------------------------------------------------
@@ -220,6 +228,10 @@ class InMemoryBus:
         """The last stored message of a literal subject."""
         return await self._ask(stream, lambda kept: kept.last(subject))
 
+    async def next(self, stream: str, subject: str, sequence: int) -> Received | None:
+        """The oldest stored message from `sequence` on that matches."""
+        return await self._ask(stream, lambda kept: next(iter(kept.page(subject, max(1, sequence), 1)), None))
+
     async def last_sequence(self, stream: str) -> int:
         """The sequence of the last message, 0 when there was never one."""
         return await self._ask(stream, lambda kept: kept.last_sequence)
@@ -227,6 +239,34 @@ class InMemoryBus:
     async def first_sequence(self, stream: str) -> int:
         """The oldest sequence kept, last + 1 when empty."""
         return await self._ask(stream, lambda kept: kept.first_sequence)
+
+    # --- work queues -----------------------------------------------------------------------------------------------
+
+    async def ensure_queue(self, stream: str, queue: str, *, subject: str, ack_wait_s: float) -> None:
+        """Make a work queue, or find it there."""
+        make = self._server.make_queue
+        await self._round_trip("api", stream, lambda: make(stream, queue, subject, ack_wait_s), API_TIMEOUT_S)
+
+    async def queue_state(self, stream: str, queue: str) -> QueueState | None:
+        """How a work queue stands."""
+        found = await self._round_trip("api", stream, lambda: self._server.queues.get((stream, queue)), API_TIMEOUT_S)
+        return found.state() if found else None
+
+    @contextlib.asynccontextmanager
+    async def take(self, stream: str, queue: str) -> AsyncIterator[Taking]:
+        """Take from a work queue that somebody has made, or will make."""
+        yield _Taking(self, self._server, (stream, queue))
+
+    def settle(self, delivery: Delivery, how: Settlement) -> None:
+        """Say what became of a message; a fault that loses it is not told."""
+        self._check_connected()
+        if self._server.fault(self.name, "publish", delivery.receipt).lose:
+            return
+        queue, _, sequence = delivery.receipt.partition(" ")
+        for (_, name), found in self._server.queues.items():
+            if name == queue:
+                found.settle(int(sequence), how, asyncio.get_running_loop().time())
+        self._server.notify()
 
     async def ensure_streams(self, *, replicas: int = 1, create: bool = True) -> None:
         """Create what is missing; there is nothing that could differ. `replicas` has no meaning here."""
@@ -296,3 +336,32 @@ class InMemoryBus:
     def _check_connected(self) -> None:
         if not self.connected:
             raise BusUnavailable("not connected")
+
+
+class _Taking:
+    """The port's `Taking`: nothing is ever on its way, a message is handed over in the instant it is asked for."""
+
+    def __init__(self, bus: InMemoryBus, server: MemoryServer, queue: tuple[str, str]) -> None:
+        self._bus = bus
+        self._server = server
+        self._queue = queue
+
+    async def next(self) -> Delivery:
+        """The oldest that nobody has."""
+        loop = asyncio.get_running_loop()
+        with self._server.watched() as changed:
+            while True:
+                changed.clear()
+                await asyncio.sleep(0)
+                queue = self._server.queues.get(self._queue)
+                delivery = queue.take(loop.time()) if queue and self._bus.connected else None
+                if delivery is not None:
+                    return delivery
+                due_s = queue.next_due_s() if queue else math.inf
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(due_s if due_s < math.inf else None):
+                        await changed.wait()
+
+    async def rest(self) -> Delivery | None:
+        """Nothing."""
+        return None

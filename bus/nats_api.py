@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bus.acks import NO_MESSAGE, STREAM_NOT_FOUND, ApiError, refusal
+from bus.acks import NO_CONSUMER, NO_MESSAGE, STREAM_NOT_FOUND, ApiError, refusal
 from bus.frames import parse_header, received
 from bus.nats_client import SafeClient
 from bus.protocol import BusUnavailable, Received
 
-API = "$JS.API"
 TIMEOUT_S = 2.0
 
 
@@ -43,11 +42,19 @@ class StreamInfo(msgspec.Struct, frozen=True):
     error: ApiError | None = None
 
 
+class Position(msgspec.Struct, frozen=True):
+    """How far a consumer is; `consumer_seq` counts deliveries, repeats included."""
+
+    consumer_seq: int = 0
+
+
 class ConsumerInfo(msgspec.Struct, frozen=True):
-    """A consumer just created."""
+    """A consumer as the server has it."""
 
     name: str = ""
     num_pending: int = 0
+    num_ack_pending: int = 0
+    delivered: Position = Position()
     error: ApiError | None = None
 
 
@@ -81,7 +88,7 @@ async def _call(client: SafeClient, subject: str, body: object, reply: type[_R],
 
 async def stream_info(client: SafeClient, stream: str) -> StreamInfo:
     """Configuration and state, from the leader. Raises StreamMissing, BusUnavailable."""
-    subject = f"{API}.STREAM.INFO.{stream}"
+    subject = f"{client.api_prefix}.STREAM.INFO.{stream}"
     info = await _call(client, subject, None, StreamInfo)
     if info.error is not None:
         raise _failure(info.error, subject)
@@ -90,13 +97,13 @@ async def stream_info(client: SafeClient, stream: str) -> StreamInfo:
 
 async def create_stream(client: SafeClient, config: dict[str, Any]) -> ApiError | None:
     """Create a stream, or find it there with the same configuration. The error is returned: reading back tells more."""
-    subject = f"{API}.STREAM.CREATE.{config['name']}"
+    subject = f"{client.api_prefix}.STREAM.CREATE.{config['name']}"
     return (await _call(client, subject, config, StreamInfo, timeout_s=10.0)).error
 
 
 async def create_consumer(client: SafeClient, stream: str, config: dict[str, Any]) -> ConsumerInfo:
-    """Create an ephemeral pull consumer. Raises StreamMissing, BusUnavailable."""
-    subject = f"{API}.CONSUMER.CREATE.{stream}.{config['name']}"
+    """Create a pull consumer, or find it there. Raises StreamMissing, BusUnavailable."""
+    subject = f"{client.api_prefix}.CONSUMER.CREATE.{stream}.{config['name']}"
     if "filter_subject" in config:
         subject += f".{config['filter_subject']}"
     info = await _call(client, subject, {"stream_name": stream, "config": config}, ConsumerInfo)
@@ -105,10 +112,30 @@ async def create_consumer(client: SafeClient, stream: str, config: dict[str, Any
     return info
 
 
+async def consumer_info(client: SafeClient, stream: str, name: str) -> ConsumerInfo | None:
+    """How a consumer stands; None when there is none of that name. Raises StreamMissing, BusUnavailable."""
+    subject = f"{client.api_prefix}.CONSUMER.INFO.{stream}.{name}"
+    info = await _call(client, subject, None, ConsumerInfo)
+    if info.error is not None and info.error.err_code == NO_CONSUMER:
+        return None
+    if info.error is not None:
+        raise _failure(info.error, subject)
+    return info
+
+
 async def last_message(client: SafeClient, stream: str, subject: str) -> Received | None:
     """The newest message of a subject, from the leader (direct gets may be stale on replicas)."""
-    api = f"{API}.STREAM.MSG.GET.{stream}"
-    reply = await _call(client, api, {"last_by_subj": subject}, _MessageReply)
+    return await _get(client, stream, {"last_by_subj": subject})
+
+
+async def next_message(client: SafeClient, stream: str, subject: str, sequence: int) -> Received | None:
+    """The oldest message from a sequence on whose subject matches."""
+    return await _get(client, stream, {"seq": max(1, sequence), "next_by_subj": subject})
+
+
+async def _get(client: SafeClient, stream: str, which: dict[str, Any]) -> Received | None:
+    api = f"{client.api_prefix}.STREAM.MSG.GET.{stream}"
+    reply = await _call(client, api, which, _MessageReply)
     if reply.error is not None and reply.error.err_code == NO_MESSAGE:
         return None
     if reply.error is not None or reply.message is None:

@@ -70,6 +70,8 @@ class SafeClient(Client):
         self.listeners: set[Callable[[], None]] = set()
         """Called when the connection is lost and when it is back."""
         self.denials: dict[tuple[str, str], float] = {}
+        self.api_prefix = "$JS.API"
+        """Where the account of this connection has the stream API."""
         self.troubles: list[str] = []
         """The last distinct error texts: a refused login shows as a refusal or as a reset, as the race goes."""
         self._calls: dict[bytes, tuple[asyncio.Future[Answer], str]] = {}

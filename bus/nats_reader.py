@@ -25,7 +25,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from bus.cursor import MISSING_S, judge, same_stream
 from bus.frames import ACK_PREFIX, Header, parse_ack_reply, parse_header, publish_frame, received
-from bus.nats_api import API, StreamMissing, create_consumer, stream_info
+from bus.nats_api import StreamMissing, create_consumer, stream_info
 from bus.nats_client import SafeClient
 from bus.protocol import Batch, BusUnavailable, Received, StreamMismatch
 
@@ -192,7 +192,7 @@ class Consumption:
             "expires": int(EXPIRES_S * _NANO),
             "idle_heartbeat": int(HEARTBEAT_S * _NANO),
         }
-        subject = f"{API}.CONSUMER.MSG.NEXT.{self._reader.stream}.{self._name}"
+        subject = f"{self._client.api_prefix}.CONSUMER.MSG.NEXT.{self._reader.stream}.{self._name}"
         try:
             self._client.send(publish_frame(subject, self._inbox, b"", msgspec.json.encode(body)))
         except BusUnavailable as error:

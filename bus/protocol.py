@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -121,6 +121,47 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     caught_up: bool
 
 
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of a work queue in the hands of one who took it, until it is settled or its time is up."""
+
+    message: Received
+    attempt: int
+    """The how-manieth time it was handed out: 1 = the first."""
+    receipt: str
+    """Where it is settled."""
+
+
+Settlement = Literal["done", "again", "working", "never"]
+"""done: it is gone. again: hand it out once more, now. working: keep it mine, its time begins anew. never: it is gone
+and was not done."""
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """How a work queue stands."""
+
+    waiting: int
+    """Kept and not handed out yet."""
+    outstanding: int
+    """Handed out and not settled; also those whose time is up and whom nobody has taken again."""
+    delivered: int = 0
+    """Handed out since the queue was made, repeats included."""
+
+
+class Taking(Protocol):
+    """One who takes messages from a work queue, one after the other."""
+
+    async def next(self) -> Delivery:
+        """The oldest that nobody has; waits for ever, also over reconnects and where the queue does not exist yet.
+
+        At most one is on its way to us; when the wait is cancelled it stays for the next call, or for `rest`.
+        """
+        ...
+
+    async def rest(self) -> Delivery | None:
+        """Ask for no more; the one that was on its way already, if there was one. Takes two seconds at most."""
+        ...
+
+
 Handler = Callable[[Received], Awaitable[None]]
 Responder = Callable[[Received], Awaitable[bytes]]
 
@@ -131,6 +172,11 @@ class Bus(Protocol):
     @property
     def connected(self) -> bool:
         """True while the last round trip to the server succeeded."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Number of reconnects so far: another one than before means that core messages may have been missed."""
         ...
 
     async def publish(self, subject: str, data: bytes, *, headers: Headers = NO_HEADERS) -> None:
@@ -199,12 +245,36 @@ class Bus(Protocol):
         """The last stored message of a literal subject, read from the leader; None if there is none."""
         ...
 
+    async def next(self, stream: str, subject: str, sequence: int) -> Received | None:
+        """The oldest stored message from `sequence` on whose subject matches the pattern; None if there is none yet."""
+        ...
+
     async def last_sequence(self, stream: str) -> int:
         """The sequence of the last message of the stream, 0 when empty."""
         ...
 
     async def first_sequence(self, stream: str) -> int:
         """The sequence of the oldest message kept (last + 1 when empty)."""
+        ...
+
+    async def ensure_queue(self, stream: str, queue: str, *, subject: str, ack_wait_s: float) -> None:
+        """Make a work queue over the stream's messages of a subject, or find it there; safe to repeat.
+
+        Each message goes to one taker at a time, oldest first, and again to another when it is not settled within
+        `ack_wait_s`. Two queues of one stream must not share a subject.
+        """
+        ...
+
+    async def queue_state(self, stream: str, queue: str) -> QueueState | None:
+        """How it stands; None when it was never made."""
+        ...
+
+    def take(self, stream: str, queue: str) -> AbstractAsyncContextManager[Taking]:
+        """Take messages while the context is open. What is not settled when it closes is handed out again."""
+        ...
+
+    def settle(self, delivery: Delivery, how: Settlement) -> None:
+        """Say what became of a message. May be lost; then it is handed out again. Raises BusUnavailable at once."""
         ...
 
     async def ensure_streams(self, *, replicas: int = 1, create: bool = True) -> None:

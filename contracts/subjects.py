@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from contracts import answers, decisions, inventory, outcomes, requests, usage, workloads
+from contracts import answers, decisions, functions, inventory, outcomes, quotas, requests, shares, usage, workloads
 from contracts.messages import Message
 
 PREFIX = "gpubus.v1"
@@ -32,6 +32,15 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     max_msg_bytes: int = 64 * 1024
     last_only: bool = False
     """Keep the last message of each subject: the older one is replaced, nothing is refused for it."""
+    history: int = 0
+    """Keep so many of each subject, and drop the oldest; 0 = all, or the last one."""
+    queue: bool = False
+    """A work queue: a message is kept until one of its consumers has settled it. Nobody reads it from the beginning."""
+
+    @property
+    def each(self) -> int:
+        """Messages kept of each subject; -1 = all."""
+        return self.history or (1 if self.last_only else -1)
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +64,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
             KeyError: a parameter of the pattern is missing.
         """
         for key, value in parameters.items():
-            if not _TOKEN.fullmatch(value):
+            if not TOKEN.fullmatch(value):
                 raise ValueError(f"{key}={value!r} is no subject token ([A-Za-z0-9_-], 1 to 253 characters)")
         return self.pattern.format(**parameters)
 
@@ -70,13 +79,14 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
         return match.groupdict() if match else None
 
 
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}")
+TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}")
+"""What may stand for a parameter of a subject."""
 
 
 @functools.cache
 def _parser(pattern: str) -> re.Pattern[str]:
     """The inverse of `subject`: what it would refuse to build is not recognised either."""
-    return re.compile(re.sub(r"\{([a-z]+)\}", rf"(?P<\1>{_TOKEN.pattern})", pattern.replace(".", r"\.")))
+    return re.compile(re.sub(r"\{([a-z]+)\}", rf"(?P<\1>{TOKEN.pattern})", pattern.replace(".", r"\.")))
 
 
 REQUESTS = Channel(
@@ -149,6 +159,36 @@ SHARES = Channel(
     receiver="monitor",
     purpose="What each pod may use on a node's cards: a full snapshot.",
 )
+CPU_LIMITS = Channel(
+    name="cpu-limits",
+    pattern=f"{PREFIX}.nodes.{{node}}.cpulimits",
+    transport="stream",
+    stream="GPUBUS_FACTS",
+    messages=(shares.NodeCpuLimits,),
+    sender="autoscaler",
+    receiver="monitor",
+    purpose="CPU limits of a node's pods, changed in place within milliseconds: a full snapshot.",
+)
+ENFORCEMENT = Channel(
+    name="enforcement",
+    pattern=f"{PREFIX}.nodes.{{node}}.enforcement",
+    transport="stream",
+    stream="GPUBUS_FACTS",
+    messages=(shares.NodeEnforcement,),
+    sender="monitor",
+    receiver="reconciler, views",
+    purpose="What a node enforces of the shares, as it found it: a full snapshot.",
+)
+NAMESPACE_QUOTAS = Channel(
+    name="namespace-quotas",
+    pattern=f"{PREFIX}.quotas.{{namespace}}",
+    transport="stream",
+    stream="GPUBUS_FACTS",
+    messages=(quotas.NamespaceQuota,),
+    sender="operators",
+    receiver="scheduler",
+    purpose="What a namespace may hold. The first of these turns quotas on for all.",
+)
 CORDONS = Channel(
     name="cordons",
     pattern=f"{PREFIX}.nodes.{{node}}.cordon.{{card}}",
@@ -201,11 +241,107 @@ SCALE = Channel(
     name="scale",
     pattern=f"{PREFIX}.scale.{{namespace}}.{{name}}",
     transport="stream",
-    stream="GPUBUS_WORKLOADS",
+    stream="GPUBUS_SCALE",
     messages=(workloads.ScaleDecision,),
     sender="autoscaler",
-    receiver="reconciler, users",
-    purpose="Scale decisions with the inputs they were made from.",
+    receiver="users, audit",
+    purpose="Scale decisions with the inputs they were made from; the last hundred of each workload.",
+)
+FUNCTION_STATUS = Channel(
+    name="function-status",
+    pattern=f"{PREFIX}.status.{{namespace}}.{{function}}",
+    transport="stream",
+    stream="GPUBUS_WORKLOADS",
+    messages=(functions.FunctionStatus,),
+    sender="autoscaler",
+    receiver="users",
+    purpose="How a function stands, and which cards are missing for it.",
+)
+SCALING_SWITCH = Channel(
+    name="scaling-switch",
+    pattern=f"{PREFIX}.scaling.{{pool}}",
+    transport="stream",
+    stream="GPUBUS_WORKLOADS",
+    messages=(functions.ScalingSwitch,),
+    sender="operators",
+    receiver="autoscaler",
+    purpose="Freeze all scaling, or let it go on.",
+)
+CALLS = Channel(
+    name="calls",
+    pattern=f"{PREFIX}.calls.{{namespace}}.{{function}}",
+    transport="stream",
+    stream="GPUBUS_CALLS",
+    messages=(functions.Call,),
+    sender="users",
+    receiver="workers",
+    purpose="Calls of functions, kept until a worker has answered them; also where none runs.",
+)
+CALL_REPLIES = Channel(
+    name="call-replies",
+    pattern=f"{PREFIX}.replies.{{namespace}}.{{function}}.{{caller}}",
+    transport="core",
+    messages=(functions.CallReply,),
+    sender="workers",
+    receiver="users",
+    purpose="Answers to calls, on the caller's own subject.",
+)
+DEAD_CALLS = Channel(
+    name="dead-calls",
+    pattern=f"{PREFIX}.deadcalls.{{namespace}}.{{function}}",
+    transport="stream",
+    stream="GPUBUS_DEADCALLS",
+    messages=(outcomes.DeadLetter,),
+    sender="workers, autoscaler",
+    receiver="users",
+    purpose="Calls that were not run: too late, given up, or not understood; apart from what services cannot read.",
+)
+WORKER_REPORTS = Channel(
+    name="worker-reports",
+    pattern=f"{PREFIX}.workers.{{namespace}}.{{function}}.{{worker}}",
+    transport="core",
+    messages=(functions.WorkerReport,),
+    sender="workers",
+    receiver="autoscaler",
+    purpose="What a worker does now; newest replaces older.",
+)
+WORKER_ORDERS = Channel(
+    name="worker-orders",
+    pattern=f"{PREFIX}.orders.{{namespace}}.{{function}}.{{replica}}",
+    transport="core",
+    messages=(functions.WorkerOrder,),
+    sender="autoscaler",
+    receiver="workers",
+    purpose="Take calls, stand by, or stop taking them.",
+)
+JOB_STATUS = Channel(
+    name="jobs",
+    pattern=f"{PREFIX}.jobs.{{namespace}}.{{name}}",
+    transport="stream",
+    stream="GPUBUS_WORKLOADS",
+    messages=(workloads.JobStatus,),
+    sender="autoscaler",
+    receiver="autoscaler, users",
+    purpose="How far a training job is; the autoscaler goes on from it.",
+)
+SHRINK_NOTICES = Channel(
+    name="notices",
+    pattern=f"{PREFIX}.notices.{{namespace}}.{{name}}",
+    transport="stream",
+    stream="GPUBUS_WORKLOADS",
+    messages=(workloads.ShrinkNotice,),
+    sender="autoscaler",
+    receiver="trainers",
+    purpose="Which trainers of a job have to go, and until when they may save their work.",
+)
+CHECKPOINTED = Channel(
+    name="checkpointed",
+    pattern=f"{PREFIX}.checkpointed.{{namespace}}",
+    transport="core",
+    messages=(workloads.Checkpointed,),
+    sender="trainers",
+    receiver="autoscaler",
+    purpose="A trainer that was told to go has saved its work; repeated until it ends.",
 )
 DEAD_LETTERS = Channel(
     name="deadletters",
@@ -290,6 +426,9 @@ CHANNELS: tuple[Channel, ...] = (
     INVENTORY,
     NODE_FACTS,
     SHARES,
+    CPU_LIMITS,
+    ENFORCEMENT,
+    NAMESPACE_QUOTAS,
     CORDONS,
     HEARTBEATS,
     USAGE,
@@ -297,6 +436,16 @@ CHANNELS: tuple[Channel, ...] = (
     ALLOCATIONS,
     WORKLOADS,
     SCALE,
+    JOB_STATUS,
+    SHRINK_NOTICES,
+    CHECKPOINTED,
+    FUNCTION_STATUS,
+    SCALING_SWITCH,
+    CALLS,
+    CALL_REPLIES,
+    DEAD_CALLS,
+    WORKER_REPORTS,
+    WORKER_ORDERS,
     DEAD_LETTERS,
     LEASES,
 )
@@ -337,7 +486,15 @@ STREAMS: tuple[Stream, ...] = (
         last_only=True,
         max_bytes=256 * MIB,
         max_msg_bytes=256 * 1024,
-        subjects=(INVENTORY.wildcard, NODE_FACTS.wildcard, SHARES.wildcard, CORDONS.wildcard),
+        subjects=(
+            INVENTORY.wildcard,
+            NODE_FACTS.wildcard,
+            SHARES.wildcard,
+            CPU_LIMITS.wildcard,
+            ENFORCEMENT.wildcard,
+            NAMESPACE_QUOTAS.wildcard,
+            CORDONS.wildcard,
+        ),
         purpose="nodes as last seen",
     ),
     Stream(
@@ -350,10 +507,41 @@ STREAMS: tuple[Stream, ...] = (
     ),
     Stream(
         name="GPUBUS_WORKLOADS",
-        subjects=(WORKLOADS.wildcard, SCALE.wildcard),
+        subjects=(
+            WORKLOADS.wildcard,
+            FUNCTION_STATUS.wildcard,
+            SCALING_SWITCH.wildcard,
+            JOB_STATUS.wildcard,
+            SHRINK_NOTICES.wildcard,
+        ),
         last_only=True,
         max_bytes=64 * MIB,
         purpose="desired state of functions and jobs",
+    ),
+    Stream(
+        name="GPUBUS_SCALE",
+        subjects=(SCALE.wildcard,),
+        history=100,
+        max_bytes=512 * MIB,
+        max_age_s=30 * DAY_S,
+        purpose="why every workload has the size it has",
+    ),
+    Stream(
+        name="GPUBUS_CALLS",
+        subjects=(CALLS.wildcard,),
+        queue=True,
+        max_bytes=1024 * MIB,
+        max_age_s=3600,
+        max_msg_bytes=256 * 1024,
+        purpose="calls that wait for a worker; none waits longer than ten minutes",
+    ),
+    Stream(
+        name="GPUBUS_DEADCALLS",
+        subjects=(DEAD_CALLS.wildcard,),
+        history=1000,
+        max_bytes=256 * MIB,
+        max_age_s=7 * DAY_S,
+        purpose="calls that were not run",
     ),
     Stream(
         name="GPUBUS_DEADLETTERS",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,11 @@ async def connected(settings: NatsSettings, process: Process) -> AsyncIterator[N
         watching = process.spawn("connection-watch", _tell(bus.closed, gone), may_end=True)
         process.end_when(gone, ExitCode.BUS_CLOSED, lambda: f"the connection to NATS is gone for good: {bus}")
         process.health.ready("nats", lambda: "" if bus.connected else "no answer from NATS")
+        renewing = process.spawn("login-renewal", _renew(bus, settings), may_end=True)
         try:
             yield bus
         finally:
+            renewing.cancel()
             watching.cancel()  # from here on we close it; the reason to end is another, and must not be covered by this
 
 
@@ -54,16 +56,31 @@ async def _tell(first: asyncio.Event, then: asyncio.Event) -> None:
     then.set()
 
 
+async def _renew(bus: NatsBus, settings: NatsSettings) -> None:
+    """Log in again before the server ends what a token was granted: at its end nats-py closes for good."""
+    while settings.token_file:
+        await asyncio.sleep(settings.renew_s)
+        await bus.log_in_again()
+
+
 def options_of(settings: NatsSettings) -> dict[str, Any]:
     """The arguments of `bus.client.connect` that settings stand for. Reads the files they name."""
     seed = Path(settings.nkey_seed_file).read_text(encoding="utf-8").strip() if settings.nkey_seed_file else None
     return {
         "connect_timeout_s": settings.connect_timeout_s,
-        "token": settings.token or None,
+        "token": _token(settings),
+        "identity": settings.identity,
         "credentials_file": settings.credentials_file or None,
         "nkey_seed": seed,
         "tls": _tls(settings),
     }
+
+
+def _token(settings: NatsSettings) -> str | Callable[[], str] | None:
+    """A projected token is replaced on disk within its life: it is read at each login."""
+    if settings.token_file:
+        return lambda: Path(settings.token_file).read_text(encoding="utf-8").strip()
+    return settings.token or None
 
 
 def _tls(settings: NatsSettings) -> ssl.SSLContext | None:

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from bus.runtime.config import Loaded, Secret, Settings, SettingsError, load, load_traced, render
+from contracts.identities import UnknownIdentity, identity
 
 Seconds = Annotated[float, Meta(gt=0, le=3600)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -28,12 +29,20 @@ class NatsSettings(Settings, frozen=True, kw_only=True):
 
     urls: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=32)] = ("nats://127.0.0.1:4222",)
     """Servers to try, in random order. nats:// or tls://; in the environment separated by commas."""
+    identity: Text = ""
+    """Who we are on a server with accounts, as `monitor/gpu-1` or `tenant/team-a`: `gpubus identities` lists the roles.
+    Empty: a server that knows no identities."""
     credentials_file: Text = ""
     """A `.creds` file (JWT and seed). Empty: none."""
     nkey_seed_file: Text = ""
     """A file with an nkey seed: long-lived, so no expiry closes the connection. Empty: none."""
     token: Secret = ""
     """A shared token; for development. Empty: none."""
+    token_file: Text = ""
+    """A file with a Kubernetes service-account token, read anew for each login. Empty: none."""
+    renew_s: Seconds = 2400.0
+    """Seconds between logins with `token_file`: two thirds of what the callout service grants, or the server ends the
+    connection."""
     tls_ca_file: Text = ""
     """CA certificates (PEM) to trust. Empty: those of the system."""
     tls_cert_file: Text = ""
@@ -47,7 +56,7 @@ class NatsSettings(Settings, frozen=True, kw_only=True):
 
     def problems(self) -> Iterator[str]:
         """At most one credential; certificate and key come together; URLs that we can speak."""
-        given = [name for name in ("credentials_file", "nkey_seed_file", "token") if getattr(self, name)]
+        given = [name for name in ("credentials_file", "nkey_seed_file", "token", "token_file") if getattr(self, name)]
         if len(given) > 1:
             yield f"{' and '.join(given)} are both set; choose one"
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
@@ -55,6 +64,11 @@ class NatsSettings(Settings, frozen=True, kw_only=True):
         for url in self.urls:
             if not url.startswith(("nats://", "tls://")):
                 yield f"urls: {url.rpartition('@')[2]!r} does not begin with nats:// or tls://"
+        if self.identity:
+            try:
+                identity(self.identity)
+            except UnknownIdentity as error:
+                yield str(error)
         if self.replicas in (2, 4):
             yield f"replicas = {self.replicas}: an even number survives no more losses than the odd one below it"
 
