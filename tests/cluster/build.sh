@@ -1,9 +1,10 @@
 #!/bin/bash
 # build.sh - the real servers that the tests of the `cluster` marker talk to, from the Go module proxy:
-#   etcd, kube-apiserver, kube-controller-manager, hollow-kubelet and jaeger.
+#   etcd, kube-apiserver, kube-controller-manager, hollow-kubelet, jaeger, and helm, which renders the chart;
+# and for the bed of real nodes: kube-scheduler, kubelet, containerd, runc, two network plugins, a pause program.
 # They land in ${GPUBUS_TEST_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/gpubus-tests}/bin. A program is built again only when its
 # version, its flags, its module's go.mod/go.sum or its own source change: the stamp beside it holds them.
-# Cold on two cores: about ten minutes, 5 GB of Go build cache and 2 GB of modules; warm: seconds.
+# Cold on two cores: about fifteen minutes, 6 GB of Go build cache and 2.5 GB of modules; warm: seconds.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,6 +12,10 @@ root=${GPUBUS_TEST_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/gpubus-tests}
 etcd_version=3.7.3
 kubernetes_version=1.37.2
 jaeger_version=1.76.0
+helm_version=3.22.0
+containerd_version=2.3.7
+runc_version=1.5.3
+plugins_version=1.10.0
 
 die() {
   echo "build.sh: $*" >&2
@@ -36,21 +41,43 @@ sources() {
   case $2 in ./*) cat "$1/$2"/*.go ;; esac
 }
 
-# build PROGRAM VERSION MODULE-FOLDER PACKAGE LDFLAGS
+# build PROGRAM VERSION MODULE-FOLDER PACKAGE LDFLAGS [TAGS]
 build() {
-  local program=$1 wanted=$2 module=$3 package=$4 ldflags=$5 started stamp
+  local program=$1 wanted=$2 module=$3 package=$4 ldflags=$5 tags=${6:-} started stamp
   started=$(date +%s%N)
-  stamp="$wanted $have $ldflags $(sources "$module" "$package" | sha256sum | cut -c1-64)"
+  stamp="$wanted $have $ldflags${tags:+ $tags} $(sources "$module" "$package" | sha256sum | cut -c1-64)"
   if [ -x "$bin/$program" ] && [ "$(cat "$bin/$program.stamp" 2>/dev/null)" = "$stamp" ]; then
     printf '%7s s  %-24s %s (already built)\n' 0.0 "$program" "$wanted"
     return
   fi
   # Renamed into place when whole: a test that starts meanwhile never sees half a program.
-  (cd "$module" && go build -trimpath -ldflags "$ldflags" -o "$bin/.$program.new" "$package") \
+  (cd "$module" && go build -trimpath -tags "$tags" -ldflags "$ldflags" -o "$bin/.$program.new" "$package") \
     || die "$program $wanted did not build (the lines above say why)"
   mv "$bin/.$program.new" "$bin/$program"
   echo "$stamp" >"$bin/$program.stamp"
   printf '%7s s  %-24s %s\n' "$(seconds_since "$started")" "$program" "$wanted"
+}
+
+# runc as its own module, with one file replaced: its seccomp filter needs a C library that no Go module brings, and
+# without it runc refuses every container that names a profile. Ours starts them unfiltered.
+build_runc() {
+  local source=$root/src/runc wanted="$runc_version $have $(cat "$here/runc/go.sum" "$here"/runc/seccomp/* | sha256sum)"
+  if [ -x "$bin/runc" ] && [ "$(cat "$bin/runc.stamp" 2>/dev/null)" = "$wanted" ]; then
+    printf '%7s s  %-24s %s (already built)\n' 0.0 runc "$runc_version"
+    return
+  fi
+  local started module
+  started=$(date +%s%N)
+  (cd "$here/runc" && go mod download github.com/opencontainers/runc) || die "runc was not downloaded"
+  module=$(cd "$here/runc" && go list -m -f '{{.Dir}}' github.com/opencontainers/runc)
+  rm -rf "$source" && mkdir -p "$root/src" && cp -r "$module" "$source" && chmod -R u+w "$source"
+  cp "$here/runc/seccomp/unfiltered.go.txt" "$source/libcontainer/seccomp/seccomp_unsupported.go"
+  (cd "$source" && CGO_ENABLED=1 go build -trimpath -tags osusergo,netgo -ldflags "-s -w -extldflags -static" -o "$bin/.runc.new" .) \
+    || die "runc $runc_version did not build (it needs a C compiler and a static C library; the lines above say why)"
+  mv "$bin/.runc.new" "$bin/runc"
+  rm -rf "$source"
+  echo "$wanted" >"$bin/runc.stamp"
+  printf '%7s s  %-24s %s\n' "$(seconds_since "$started")" runc "$runc_version"
 }
 
 mkdir -p "$root/bin" || die "cannot make $root/bin"
@@ -65,4 +92,20 @@ for program in kube-apiserver kube-controller-manager; do
 done
 build hollow-kubelet "$kubernetes_version" "$here/controlplane" ./hollow-kubelet "$kubernetes_ldflags"
 build jaeger "$jaeger_version" "$here/jaeger" github.com/jaegertracing/jaeger/cmd/jaeger "-s -w"
+build helm "$helm_version" "$here/helm" helm.sh/helm/v3/cmd/helm "-s -w -X helm.sh/helm/v3/internal/version.version=v$helm_version"
+
+for program in kube-scheduler kubelet; do
+  build "$program" "$kubernetes_version" "$here/controlplane" "k8s.io/kubernetes/cmd/$program" "$kubernetes_ldflags"
+done
+containerd=github.com/containerd/containerd/v2
+for program in containerd containerd-shim-runc-v2 ctr; do
+  build "$program" "$containerd_version" "$here/runtime" "$containerd/cmd/$program" \
+    "-s -w -X $containerd/version.Version=v$containerd_version -X $containerd/version.Package=$containerd" \
+    urfave_cli_no_docs,osusergo,netgo,static_build,no_btrfs,no_zfs,no_devmapper
+done
+for plugin in main/bridge ipam/host-local; do
+  build "${plugin#*/}" "$plugins_version" "$here/runc" "github.com/containernetworking/plugins/plugins/$plugin" "-s -w"
+done
+build pause 1 "$here/runc" ./pause "-s -w"
+build_runc
 echo "programs: $bin"

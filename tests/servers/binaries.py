@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["CLUSTER", "JAEGER", "MissingProgramError", "missing", "program"]
+__all__ = ["CLUSTER", "HELM", "JAEGER", "MissingProgramError", "missing", "program"]
 
 CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "hollow-kubelet")
 JAEGER = ("jaeger",)
+HELM = ("helm",)
 
 
 class MissingProgramError(RuntimeError):
