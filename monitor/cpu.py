@@ -16,7 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from contracts.units import MAX_MEMORY_MIB
 from contracts.usage import CpuUsage
+from monitor.cgroups.stats import number
 from monitor.usage import rise
 
 _SUMMED = 8
@@ -78,9 +80,11 @@ def _used_milli(before: HostCounters | None, after: HostCounters) -> int | None:
 
 
 def _numbers(words: list[str]) -> list[int] | None:
-    return [int(word) for word in words] if words and all(word.isdecimal() for word in words) else None
+    found = [known for word in words if (known := number(word)) is not None]
+    return found if words and len(found) == len(words) else None
 
 
 def _meminfo_mib(text: str, key: str) -> int | None:
     words = next((line.split() for line in text.splitlines() if line.startswith(key)), [])
-    return int(words[1]) // _KIB_PER_MIB if len(words) > 1 and words[1].isdecimal() else None
+    found = number(words[1]) if len(words) > 1 else None
+    return found // _KIB_PER_MIB if found is not None and found // _KIB_PER_MIB <= MAX_MEMORY_MIB else None

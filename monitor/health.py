@@ -1,86 +1,138 @@
-"""What we hold of the cards over time: one that vanishes is not forgotten, one that flaps is not believed. Pure.
+"""The cards of a node as we hold them: what was last known of each, and how each stands. Pure.
 
-In: each inventory as the provider gave it, or the news that it gave none, and the monotonic time. Out: the `Book`,
-whose cards are what the inventory publishes.
+In: rounds of looks, events, the news that the driver does not answer, each with its time. Out: the `Book`, whose cards
+are what the inventory publishes. What follows for one card is decided in `monitor.standing`; here it is decided which
+card is meant:
 
-    seen healthy      healthy; after a failure `suspect` until it has been well for `hold_ms` in one piece
-    seen failed       failed, with the provider's reason
-    not seen          failed: within one boot a card does not leave, so the driver lost it
-    nothing seen      all suspect: the driver does not answer, so we know nothing; well again with the first answer
+    listed           the look's card, with what the look found against it
+    not listed       failed: within one boot a card does not leave, so the driver lost it
+    MIG              instances come and go with their card, and a card that is split is not listed beside them
+    seat silent      the cards of that seat are suspect, the others go on
+    driver silent    all suspect
 
-Across restarts of the monitor the stream's last inventory is remembered for the same boot only: a new boot may have
-other cards, and then the old ones are forgotten. Driver-reserved memory only grows within a book: it wavers by some
-MiB, and what is sellable must neither be overstated nor be news every second.
+What an earlier monitor knew comes in through `monitor.past`. Driver-reserved memory only grows within a book: it wavers
+by some MiB, and what is sellable must neither be overstated nor be news every second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from contracts.inventory import Card, NodeInventory
+from contracts.inventory import Card
 from contracts.units import CardUuid
+from monitor import standing
+from monitor.cards.protocol import Look, Sign
+from monitor.standing import FINE, At, Rules, Standing
 
 VANISHED = "the driver does not list it any more"
+
+Step = Callable[[Standing], Standing]
 
 
 class Book(msgspec.Struct, frozen=True, kw_only=True):
     """The cards as we hold them; by index, then UUID."""
 
     cards: tuple[Card, ...] = ()
-    well_since_ms: Mapping[CardUuid, int | None] = {}
-    """Cards that have failed and are not yet believed: since when they are well again, None while they are not."""
+    standings: Mapping[CardUuid, Standing] = {}
+    """Of the cards that do not stand as if nothing had ever happened."""
 
     @property
     def unhealthy(self) -> tuple[CardUuid, ...]:
         """UUIDs of all cards that should get no new pods."""
         return tuple(card.uuid for card in self.cards if card.health != "healthy")
 
-
-def remember(last: NodeInventory | None, *, boot_id: str, provider: str) -> Book:
-    """Begin with what an earlier monitor of this boot published, as suspect; with nothing on another boot.
-
-    Made-up cards are not remembered: they come and go with the settings.
-    """
-    if last is None or last.boot_id != boot_id or last.provider != provider or provider == "simulated":
-        return Book()
-    doubted = {card.uuid: None for card in last.cards if card.health == "failed"}
-    return silent(Book(cards=last.cards, well_since_ms=doubted), "not yet seen by this monitor")
+    def standing(self, uuid: CardUuid) -> Standing:
+        """How one card stands."""
+        return self.standings.get(uuid, FINE)
 
 
-def adopt(book: Book, past: Book, *, now_ms: int, hold_ms: int) -> Book:
-    """Join what was remembered late, when the stream could first be read, to what has been seen meanwhile."""
-    return observe(past, book.cards, now_ms=now_ms, hold_ms=hold_ms) if book.cards else past
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round of looks brought, by seat. Seats that were asked a moment ago are in neither: nothing is known."""
+
+    looks: Mapping[int, Look] = {}
+    silent: Mapping[int, str] = {}
+    """Seats whose call has not come back by its deadline, with the words for it."""
+    waiting: frozenset[int] = frozenset()
+    """Seats whose call is still out, and may be."""
 
 
-def observe(book: Book, seen: tuple[Card, ...], *, now_ms: int, hold_ms: int) -> Book:
-    """Fold one inventory."""
+def observe(book: Book, seen: Round, at: At, rules: Rules) -> Book:
+    """Fold one round."""
+    looks = _sorted_out(seen.looks.values())
+    found = {card.uuid: card for look in looks for card in look.cards}
     known = {card.uuid: card for card in book.cards}
-    listed = {card.uuid for card in seen}
-    vanished = [_failed(card) for uuid, card in known.items() if uuid not in listed]
-    found = [_keep_reserved(card, known.get(card.uuid)) for card in seen]
-    well_since = _well_since(book.well_since_ms, [*found, *vanished], now_ms)
-    cards = [_damped(card, well_since, now_ms, hold_ms) for card in (*found, *vanished)]
-    still_doubted = {card.uuid for card in cards if card.health != "healthy"}
-    return Book(
-        cards=tuple(sorted(cards, key=lambda card: (card.index, card.uuid))),
-        well_since_ms={uuid: since for uuid, since in well_since.items() if uuid in still_doubted},
+    kept = known if seen.waiting else {u: c for u, c in known.items() if u in found or not _resliced(c, found)}
+    held = {uuid: _keep_reserved(card, known.get(uuid)) for uuid, card in found.items()}
+    against = _by_card(sign for look in looks for sign in look.signs)
+
+    def step(card: Card) -> Step:
+        if card.uuid in found:
+            return lambda s: _looked(s, against.get(card.uuid, ()), at, rules)
+        if card.index in seen.silent:
+            return lambda s: standing.silent(s, seen.silent[card.index], at, rules)
+        gone = Sign(card=card.uuid, weight="fatal", reason=VANISHED)
+        return lambda s: s if seen.waiting else standing.troubled(s, gone, at, rules)
+
+    return book_of((kept | held).values(), book, step)
+
+
+def warned(book: Book, signs: Iterable[Sign], at: At, rules: Rules) -> Book:
+    """Fold events; those of cards that we do not hold say nothing."""
+    against = _by_card(signs)
+
+    def step(card: Card) -> Step:
+        return lambda s: _troubled(s, against.get(card.uuid, ()), at, rules)
+
+    return book_of(book.cards, book, step)
+
+
+def silent(book: Book, reason: str, at: At, rules: Rules) -> Book:
+    """The driver gave no answer: what was healthy is suspect, what had failed stays so."""
+    return book_of(book.cards, book, lambda _: lambda s: standing.silent(s, reason, at, rules))
+
+
+def released(book: Book, cards: Iterable[CardUuid] | None = None) -> Book:
+    """There was a reset of these cards, or of all: an answer is enough now."""
+    meant = None if cards is None else set(cards)
+    return book_of(
+        book.cards, book, lambda card: standing.released if meant is None or card.uuid in meant else unchanged
     )
 
 
-def silent(book: Book, reason: str) -> Book:
-    """The driver gave no inventory: what was healthy is suspect, what had failed stays so."""
-    cards = tuple(
-        card if card.health == "failed" else replace(card, health="suspect", health_reason=reason)
-        for card in book.cards
-    )
-    return Book(cards=cards, well_since_ms=dict.fromkeys(book.well_since_ms))
+# --- one card -------------------------------------------------------------------------------------------------------
 
 
-def _failed(card: Card) -> Card:
-    return card if card.health == "failed" else replace(card, health="failed", health_reason=VANISHED)
+def _sorted_out(looks: Iterable[Look]) -> list[Look]:
+    """Without what was said in the name of a card that speaks for itself at another seat."""
+    looks = list(looks)
+    speaking = {card.uuid for look in looks if look.named for card in look.cards}
+    return [look if look.named else _without(look, speaking) for look in looks]
+
+
+def _without(look: Look, speaking: set[CardUuid]) -> Look:
+    cards = tuple(card for card in look.cards if card.uuid not in speaking)
+    return replace(look, cards=cards, signs=tuple(sign for sign in look.signs if sign.card not in speaking))
+
+
+def _looked(s: Standing, signs: Iterable[Sign], at: At, rules: Rules) -> Standing:
+    signs = tuple(signs)
+    return _troubled(s, signs, at, rules) if signs else standing.good(s, at, rules)
+
+
+def _troubled(s: Standing, signs: Iterable[Sign], at: At, rules: Rules) -> Standing:
+    for sign in signs:
+        s = standing.troubled(s, sign, at, rules)
+    return s
+
+
+def _resliced(card: Card, found: Mapping[CardUuid, Card]) -> bool:
+    """Whether the card made room for its instances, or the instance for others or for its whole card."""
+    parents = {other.parent for other in found.values() if other.parent}
+    whole_again = card.parent is not None and (card.parent in found or card.parent in parents)
+    return card.uuid in parents or whole_again
 
 
 def _keep_reserved(card: Card, before: Card | None) -> Card:
@@ -89,20 +141,34 @@ def _keep_reserved(card: Card, before: Card | None) -> Card:
     return replace(card, memory_reserved_mib=before.memory_reserved_mib)
 
 
-def _well_since(before: Mapping[CardUuid, int | None], cards: list[Card], now_ms: int) -> dict[CardUuid, int | None]:
-    """None while failed; from the first good look on, its time."""
-    since: dict[CardUuid, int | None] = {}
-    for card in cards:
-        if card.health == "failed":
-            since[card.uuid] = None
-        elif card.uuid in before:
-            first_well = before[card.uuid]
-            since[card.uuid] = now_ms if first_well is None else first_well
-    return since
+# --- the book -------------------------------------------------------------------------------------------------------
 
 
-def _damped(card: Card, well_since: Mapping[CardUuid, int | None], now_ms: int, hold_ms: int) -> Card:
-    since = well_since.get(card.uuid)
-    if card.health != "healthy" or since is None or now_ms - since >= hold_ms:
+def book_of(cards: Iterable[Card], before: Book, step: Callable[[Card], Step]) -> Book:
+    """Each card a step further, with its standing written into it."""
+    stands = {card.uuid: step(card)(before.standing(card.uuid)) for card in cards}
+    told = (marked(card, stands[card.uuid]) for card in cards)
+    return Book(
+        cards=tuple(sorted(told, key=lambda card: (card.index, card.uuid))),
+        standings={uuid: s for uuid, s in stands.items() if s != FINE},
+    )
+
+
+def marked(card: Card, s: Standing) -> Card:
+    """The card with how it stands written into it; itself when it says so already."""
+    said = (card.health, card.health_reason, card.health_needs, card.health_since_ms)
+    if said == (s.health, s.reason, s.needs, s.since_ms):
         return card
-    return replace(card, health="suspect", health_reason=f"it failed; healthy again after {hold_ms // 1000} s without")
+    return replace(card, health=s.health, health_reason=s.reason, health_needs=s.needs, health_since_ms=s.since_ms)
+
+
+def _by_card(signs: Iterable[Sign]) -> dict[CardUuid, tuple[Sign, ...]]:
+    found: dict[CardUuid, tuple[Sign, ...]] = {}
+    for sign in signs:
+        found[sign.card] = (*found.get(sign.card, ()), sign)
+    return found
+
+
+def unchanged(s: Standing) -> Standing:
+    """No step."""
+    return s

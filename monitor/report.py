@@ -10,10 +10,12 @@ import msgspec
 from contracts import subjects
 from contracts.inventory import Heartbeat, NodeInventory
 from contracts.units import NodeName, node_token
-from contracts.usage import CpuUsage, NodeUsage
+from contracts.usage import CardUsage, ContainerUsage, CpuUsage, NodeUsage
 from monitor.cards.protocol import ProviderName
 from monitor.health import Book
-from monitor.usage import Sample, over_period
+
+MAX_CONTAINERS = 1024
+"""As the contract has it; a kubelet runs 110 pods, rarely 250."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,14 +72,23 @@ def heartbeat(who: Identity, book: Book, *, sequence: int, uptime_ms: int) -> He
 
 
 def usage(
-    who: Identity, book: Book, samples: list[Sample], cpu: CpuUsage | None, *, sequence: int, period_ms: int
+    who: Identity,
+    cards: tuple[CardUsage, ...],
+    *,
+    sequence: int,
+    period_ms: int,
+    cpu: CpuUsage | None,
+    containers: tuple[ContainerUsage, ...] | None,
+    provider: ProviderName,
 ) -> NodeUsage:
-    """The period that has just ended; a card that told nothing is listed with nothing."""
+    """The period that has just ended; of too many containers the first are told."""
     return NodeUsage(
         node=who.node,
         incarnation=who.incarnation,
         sequence=sequence,
         period_ms=period_ms,
-        cards=over_period((card.uuid for card in book.cards), samples),
+        cards=cards,
         cpu=cpu,
+        containers=None if containers is None else containers[:MAX_CONTAINERS],
+        provider=provider,
     )

@@ -58,6 +58,10 @@ def _card(uuid: CardUuid, readings: Sequence[CardUsage]) -> CardUsage:
         memory_used_mib=peak(r.memory_used_mib for r in readings),
         power_w=mean(r.power_w for r in readings),
         temperature_c=newest([r.temperature_c for r in readings]),
+        sm_clock_mhz=mean(r.sm_clock_mhz for r in readings),
+        memory_clock_mhz=mean(r.memory_clock_mhz for r in readings),
+        ecc_corrected=newest([r.ecc_corrected for r in readings]),
+        ecc_uncorrected=newest([r.ecc_uncorrected for r in readings]),
         processes=_processes([r.processes for r in readings]),
     )
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from bus.runtime.connection import connected
 from bus.runtime.exits import EndProcess, ExitCode
 from bus.runtime.process import Process
+from monitor import metrics
 from monitor.cards.protocol import CardProvider, DriverMissing
-from monitor.cards.runner import CardThread
-from monitor.cards.simulated import SimulatedCards
+from monitor.cards.runner import CardThreads
+from monitor.cards.simulated import SimulatedCards, fault
+from monitor.enforce.wiring import enforcer
 from monitor.report import Identity
 from monitor.service import Monitor
 from monitor.settings import MonitoringSettings, MonitorSettings
@@ -33,10 +35,16 @@ class MonitorService:
     async def run(self, stop: asyncio.Event) -> None:
         """Connect, watch and publish until `stop` is set."""
         process, chosen = self._process, self._settings.monitor
-        watch = CardWatch(provider(chosen, now_ms=lambda: time.monotonic_ns() // 1_000_000), CardThread(), chosen)
+        threads = CardThreads()
+        watch = CardWatch(provider(chosen, now_ms=lambda: time.monotonic_ns() // 1_000_000), threads, chosen)
         process.health.ready("driver", lambda: watch.trouble)
         async with connected(self._settings.nats, process) as bus:
-            monitor = Monitor(bus, watch, identity(chosen, process.instance), chosen)
+            who = identity(chosen, process.instance)
+            enforce = enforcer(
+                bus, who, chosen, cards=lambda: watch.book.cards if watch.known else None, runner=threads
+            )
+            monitor = Monitor(bus, watch, who, chosen, runner=threads, beside=(enforce.run,))
+            process.telemetry.scrape(lambda: metrics.gauges(monitor.measuring.last))
             process.health.ready("inventory", lambda: "" if monitor.stored else "no inventory has been stored yet")
             try:
                 await monitor.run(stop)
@@ -47,7 +55,9 @@ class MonitorService:
 def provider(settings: MonitoringSettings, *, now_ms: Callable[[], int]) -> CardProvider:
     """The provider that the settings choose. The driver's library is imported only when it is asked for."""
     if settings.provider == "simulated":
-        return SimulatedCards(settings.node, settings.simulated.kind(), now_ms)
+        return SimulatedCards(
+            settings.node, settings.simulated.kind(), now_ms, faults=map(fault, settings.simulated.faults)
+        )
     from monitor.cards.nvml import NvmlCards  # noqa: PLC0415 - as the docstring says
 
     return NvmlCards(settings.memory_rules())

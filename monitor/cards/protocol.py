@@ -1,9 +1,12 @@
 """The port: what the monitor needs of whoever knows the cards of a node.
 
-Two providers: `nvml` asks the driver, `simulated` makes cards up from the settings. All calls block; the shell makes
-them one after the other in one dedicated thread, never in two.
+Two providers: `nvml` asks the driver, `simulated` makes cards up from the settings. All calls block. The shell makes
+the calls about one seat one after the other in a thread of that seat, so that a card that hangs holds up nobody but
+itself; calls about the driver as a whole have a thread of their own.
 
-A single card that fails is no error, it is a card with health `failed`. Errors are for the driver as a whole:
+A *seat* is an index of the driver. It says where to ask, and nothing about who answers: drivers renumber.
+
+A single card that fails is no error, it is a `Sign` against that card. Errors are for the driver as a whole:
 
     DriverError
     ├── DriverMissing   an operator's: this node cannot be monitored as configured; says what is missing
@@ -13,13 +16,18 @@ A single card that fails is no error, it is a card with health `failed`. Errors 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
 
 from contracts.inventory import Card
 from contracts.outcomes import NodeShares
+from contracts.units import CardUuid
 from contracts.usage import CardUsage
 
 ProviderName = Literal["nvml", "simulated"]
+Weight = Literal["odd", "passing", "fatal"]
 
 
 class DriverError(Exception):
@@ -36,7 +44,11 @@ class DriverMissing(DriverError):  # noqa: N818 - named by what is the case, as 
 
 
 class DriverLost(DriverError):  # noqa: N818
-    """The driver answered before and does not any more."""
+    """The driver answered before and does not any more; `unloaded`: its kernel module is gone or another one."""
+
+    def __init__(self, reason: str, *, unloaded: bool = False) -> None:
+        super().__init__(reason)
+        self.unloaded = unloaded
 
 
 class DriverSilent(DriverError):  # noqa: N818
@@ -47,28 +59,84 @@ class DriverSilent(DriverError):  # noqa: N818
         self.waited_s = waited_s
 
 
+class Sign(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that speaks against one card: odd (counted), passing (a doubt at once), fatal (the end, at once)."""
+
+    card: CardUuid
+    weight: Weight
+    reason: str
+    event: bool = False
+    """It was said once; else it is found at each look for as long as it lasts, so that its end can be seen too."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What is found at one seat: its card, or the MIG instances that it is cut into, and what speaks against them.
+
+    Cards come as facts, all of them healthy; a lost one as it was last known. Nothing: nobody there can be named.
+    """
+
+    cards: tuple[Card, ...] = ()
+    usage: tuple[CardUsage, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    named: bool = True
+    """False: nobody here could say who he is; these are the cards that sat here before. Who names himself elsewhere
+    has moved, and is meant by none of this."""
+
+
+class DriverInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions; empty when the driver does not tell."""
+
+    version: str = ""
+    cuda: str = ""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a seat sits, in the words of `contracts.inventory.Card`."""
+
+    nvlink_group: int | None = None
+    pcie_group: int | None = None
+    numa_node: int | None = None
+
+
 class CardProvider(Protocol):
-    """Blocking; raises DriverError. Nothing is opened before the first call."""
+    """Blocking; raises DriverError. Nothing is opened before the first call of `seats`."""
 
     @property
     def name(self) -> ProviderName:
         """Which provider this is, as inventories say it."""
         ...
 
-    def inventory(self) -> tuple[Card, ...]:
-        """The cards as they are now; one that fell off the bus is among them as `failed` with the reason."""
+    def seats(self) -> tuple[int, ...]:
+        """The seats that the driver lists now; opens the driver when it is not open."""
         ...
 
-    def usage(self) -> tuple[CardUsage, ...]:
-        """What the cards use now; what a card cannot tell is None."""
+    def look(self, seat: int) -> Look:
+        """One seat, as it is now."""
         ...
 
-    def driver_version(self) -> str:
-        """The driver's version, an empty string when it does not tell."""
+    def info(self) -> DriverInfo:
+        """Of the driver."""
+        ...
+
+    def places(self, seats: tuple[int, ...]) -> Mapping[int, Place]:
+        """How the seats are wired; those that nobody can tell are left out."""
+        ...
+
+    def reopen(self) -> None:
+        """Begin a new session: some drivers show a card that came back only to those who ask anew."""
         ...
 
     def close(self) -> None:
         """Let go of the driver; never raises."""
+        ...
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """A provider that says by itself when something happens to a card."""
+
+    def wait(self, timeout_ms: int) -> tuple[Sign, ...]:
+        """What has happened, as soon as it does; nothing after `timeout_ms`. Called from one thread of its own."""
         ...
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from contracts.inventory import Card
-from contracts.units import MAX_MEMORY_MIB, CardUuid
+from contracts.units import MAX_INTEGER, MAX_MEMORY_MIB, CardUuid
 from contracts.usage import CardUsage, ProcessUsage
 
 MIB = 1024 * 1024
@@ -38,6 +38,16 @@ class RawCard(msgspec.Struct, frozen=True, kw_only=True):
     mig: int | None = None
 
 
+class RawInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """What an instance of a card (MIG) says of itself. `slot`: its number within the card, as events name it."""
+
+    uuid: CardUuid
+    name: str | None = None
+    slot: int | None = None
+    memory: RawMemory | None = None
+    processes: tuple[tuple[int, int | None], ...] | None = None
+
+
 class RawUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What a card says it does. Processes: (pid, bytes or None). Samples: (pid, time stamp, per cent)."""
 
@@ -46,6 +56,10 @@ class RawUsage(msgspec.Struct, frozen=True, kw_only=True):
     memory: RawMemory | None = None
     power_mw: int | None = None
     temperature_c: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
     processes: tuple[tuple[int, int | None], ...] | None = None
     samples: tuple[tuple[int, int, int], ...] | None = None
 
@@ -72,6 +86,22 @@ def card(raw: RawCard, rules: MemoryRules) -> Card:
     )
 
 
+def instance(whole: RawCard, raw: RawInstance, rules: MemoryRules) -> Card:
+    """An instance as a card of its own. What its card is called comes with the driver's name for the instance."""
+    name = raw.name or f"{whole.name or 'unknown'} MIG"
+    return Card(
+        uuid=raw.uuid,
+        index=whole.index,
+        model=name[:MAX_MODEL_LENGTH],
+        memory_total_mib=_total_mib(raw.memory, rules),
+        memory_reserved_mib=_reserved_mib(raw.memory, rules),
+        mig_enabled=False,
+        isolation="mig",
+        parent=whole.uuid,
+        mig_profile=name.rpartition("MIG ")[2][:MAX_MODEL_LENGTH],
+    )
+
+
 def usage(raw: RawUsage) -> CardUsage:
     """The card's use as one sample."""
     busy = percent(raw.utilization)
@@ -80,7 +110,11 @@ def usage(raw: RawUsage) -> CardUsage:
         compute_percent=busy,
         memory_used_mib=mib_up(raw.memory.used) if raw.memory else None,
         power_w=None if raw.power_mw is None else max(0, (raw.power_mw + 500) // 1000),
-        temperature_c=raw.temperature_c if raw.temperature_c is not None and raw.temperature_c >= 0 else None,
+        temperature_c=at_least_0(raw.temperature_c),
+        sm_clock_mhz=at_least_0(raw.sm_clock_mhz),
+        memory_clock_mhz=at_least_0(raw.memory_clock_mhz),
+        ecc_corrected=count(raw.ecc_corrected),
+        ecc_uncorrected=count(raw.ecc_uncorrected),
         processes=None if raw.processes is None else _processes(raw.processes, raw.samples, busy),
     )
 
@@ -106,6 +140,16 @@ def mib_up(size: int | None) -> int | None:
 def percent(value: int | None) -> int | None:
     """0 to 100, else unknown."""
     return value if value is not None and 0 <= value <= 100 else None  # noqa: PLR2004 - per cent
+
+
+def at_least_0(value: int | None) -> int | None:
+    """0 and above, else unknown."""
+    return value if value is not None and value >= 0 else None
+
+
+def count(value: int | None) -> int | None:
+    """A counter that messages can carry, else unknown."""
+    return value if value is not None and 0 <= value <= MAX_INTEGER else None
 
 
 def _total_mib(memory: RawMemory | None, rules: MemoryRules) -> int | None:

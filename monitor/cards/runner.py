@@ -1,8 +1,9 @@
-"""How blocking card calls are made from the event loop: in one thread, each with a deadline, or straight in the loop.
+"""How blocking card calls are made from the event loop: each lane in a thread of its own, or straight in the loop.
 
-A call into a driver can hang for minutes and cannot be interrupted. `CardThread` then gives up waiting, not the call:
-the next caller waits for the same thread and is told how long it has been silent. There is never a second thread, so
-a hanging driver costs one thread and no pile of them. The thread is a daemon, so it does not hold up the process's end.
+A call into a driver can hang for minutes and cannot be interrupted. Who waits then gives up waiting, not the call: the
+thread is left behind with it, and its lane takes no further call until it comes back. So a hanging card costs one
+thread and no pile of them, and the lanes of other cards go on. The threads are daemons: they do not hold up the end of
+the process.
 
 `Inline` is for providers that never block, above all on virtual time.
 """
@@ -16,68 +17,66 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from monitor.cards.protocol import DriverSilent
-
 T = TypeVar("T")
+Lane = str | int
+"""`driver` and the like, or a seat."""
 
 
 class Runner(Protocol):
-    """Makes one call after the other."""
+    """Makes calls; one after the other in each lane."""
 
-    async def call(self, function: Callable[[], T], *, deadline_s: float) -> T:
-        """What the function returns or raises; DriverSilent when it has not come back by the deadline."""
+    def start(self, lane: Lane, function: Callable[[], T]) -> asyncio.Future[T]:
+        """What the function will return or raise. The caller waits for it before it starts the lane's next one."""
         ...
 
     def stop(self) -> None:
-        """No more calls; one that still hangs is left behind."""
+        """No more calls; those that still hang are left behind."""
         ...
 
 
 class Inline:
     """Calls at once, in the event loop."""
 
-    async def call(self, function: Callable[[], T], *, deadline_s: float) -> T:  # noqa: ARG002 - the port's name
-        """The result; there is no deadline to miss."""
-        return function()
+    def start(self, lane: Lane, function: Callable[[], T]) -> asyncio.Future[T]:  # noqa: ARG002 - the port's name
+        """The result is there when this returns."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(_retrieved)
+        _outcome(function, answer)()
+        return answer
 
     def stop(self) -> None:
         """Nothing to stop."""
 
 
-class CardThread:
-    """One daemon thread. `call` is for one caller at a time."""
+class CardThreads:
+    """One daemon thread per lane, made at its first call."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
-        self._out: asyncio.Future[Any] | None = None
-        self._out_since = 0.0
-        threading.Thread(target=self._work, name="cards", daemon=True).start()
+        self._lanes: dict[Lane, _LaneThread] = {}
 
-    async def call(self, function: Callable[[], T], *, deadline_s: float) -> T:
-        """As the port says; a call of before that is still out is waited for first, within the same deadline."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + deadline_s
-        if self._out is not None:
-            await self._returned(self._out, until)
-        answer: asyncio.Future[T] = loop.create_future()
+    def start(self, lane: Lane, function: Callable[[], T]) -> asyncio.Future[T]:
+        """As the port says."""
+        if lane not in self._lanes:
+            self._lanes[lane] = _LaneThread(f"cards {lane}")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(_retrieved)
-        self._out, self._out_since = answer, loop.time()
-        self._jobs.put((function, answer))
-        await self._returned(answer, until)
-        return answer.result()
-
-    async def _returned(self, answer: asyncio.Future[Any], until: float) -> None:
-        loop = asyncio.get_running_loop()
-        await asyncio.wait({answer}, timeout=max(0.0, until - loop.time()))
-        if not answer.done():
-            raise DriverSilent(loop.time() - self._out_since)
+        self._lanes[lane].jobs.put((function, answer))
+        return answer
 
     def stop(self) -> None:
-        """The thread ends when its present call comes back."""
-        self._jobs.put(None)
+        """Each thread ends when its present call comes back."""
+        for lane in self._lanes.values():
+            lane.jobs.put(None)
+        self._lanes.clear()
+
+
+class _LaneThread:
+    def __init__(self, name: str) -> None:
+        self.jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self.jobs.get()) is not None:
             function, answer = job
             settle = _outcome(function, answer)
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -7,26 +7,31 @@ cards with the same UUIDs on every start, and a use that is a function of (card,
     a card uses the sum of its pods, never more than 100 %; nothing when nobody holds a share
 
 So a card sold whole to one pod swings between 20 and 100 %, which gives autoscalers something to do.
+
+Faults are scripted: `2@20+30` means that the card of index 2 falls off the bus 20 seconds after the start, for 30
+seconds; `2@20+30:Xid 48` that this is said against it meanwhile.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from contracts.inventory import Card, CardHealth
+from contracts.inventory import Card
 from contracts.outcomes import NodeShares, ShareAssignment
 from contracts.units import CardUuid
 from contracts.usage import CardUsage, ProcessUsage
-from monitor.cards.protocol import ProviderName
+from monitor.cards.protocol import DriverInfo, Look, Place, ProviderName, Sign, Weight
 
 _UUIDS = uuid.uuid5(uuid.NAMESPACE_DNS, "cards.gpubus")
 _TURN_MS = 60_000
 _IDLE_W, _FULL_W = 60, 400
 _IDLE_C, _FULL_C = 30, 75
+_PER_SWITCH = 4
 
 
 class SimulatedKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,14 +43,40 @@ class SimulatedKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     reserved_mib: int = 512
 
 
-class SimulatedCards:
-    """A `CardProvider` that also takes shares."""
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to one card, from when, for how long."""
 
-    def __init__(self, node: str, kind: SimulatedKind, now_ms: Callable[[], int]) -> None:
+    index: int
+    after_s: int
+    for_s: int
+    reason: str = "GPU is lost (simulated)"
+
+
+_FAULT = re.compile(r"(\d{1,2})@(\d{1,6})\+(\d{1,6})(?::(.{1,200}))?")
+
+
+def fault(text: str) -> Fault:
+    """`INDEX@AFTER+FOR` or `INDEX@AFTER+FOR:REASON`, in seconds. Raises ValueError: it is spelt otherwise."""
+    match = _FAULT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}: spelt as INDEX@AFTER+FOR or INDEX@AFTER+FOR:REASON in seconds, such as 2@20+30")
+    index, after_s, for_s, reason = match.groups()
+    return Fault(index=int(index), after_s=int(after_s), for_s=int(for_s), **({"reason": reason} if reason else {}))
+
+
+class SimulatedCards:
+    """A `CardProvider` that also takes shares, and faults."""
+
+    def __init__(
+        self, node: str, kind: SimulatedKind, now_ms: Callable[[], int], *, faults: Iterable[Fault] = ()
+    ) -> None:
         self._kind = kind
         self._now_ms = now_ms
+        self._began_ms = now_ms()
+        self._faults = tuple(faults)
+        self._broken: dict[int, tuple[Weight, str]] = {}
         self._assignments: tuple[ShareAssignment, ...] = ()
-        self._cards = {card.uuid: card for card in (_card(node, index, kind) for index in range(kind.cards))}
+        self._cards = tuple(_card(node, index, kind) for index in range(kind.cards))
 
     @property
     def name(self) -> ProviderName:
@@ -56,25 +87,46 @@ class SimulatedCards:
         """The shares from now on."""
         self._assignments = shares.assignments
 
-    def set_health(self, card: CardUuid, health: CardHealth, reason: str = "") -> None:
-        """Break a card, or repair it. Raises KeyError: there is no such card."""
-        self._cards[card] = msgspec.structs.replace(self._cards[card], health=health, health_reason=reason)
+    def break_card(self, index: int, reason: str, weight: Weight = "fatal") -> None:
+        """From now on each look finds this against the card. Raises IndexError: there is no such card."""
+        self._broken[self._cards[index].index] = (weight, reason)
 
-    def inventory(self) -> tuple[Card, ...]:
-        """The cards by index."""
-        return tuple(self._cards.values())
+    def repair(self, index: int) -> None:
+        """Nothing speaks against the card any more."""
+        self._broken.pop(index, None)
 
-    def usage(self) -> tuple[CardUsage, ...]:
-        """What the curve says for now; a failed card tells nothing."""
-        now_ms = self._now_ms()
-        return tuple(
-            CardUsage(uuid=uuid) if card.health == "failed" else card_usage(card, self._assignments, now_ms)
-            for uuid, card in self._cards.items()
-        )
+    def seats(self) -> tuple[int, ...]:
+        """One per card."""
+        return tuple(range(len(self._cards)))
 
-    def driver_version(self) -> str:
+    def look(self, seat: int) -> Look:
+        """What the curve says for now; a card that a fault has hit tells nothing."""
+        card, now_ms = self._cards[seat], self._now_ms()
+        against = self._against(seat, now_ms)
+        if against is None:
+            return Look(cards=(card,), usage=(card_usage(card, self._assignments, now_ms),))
+        weight, reason = against
+        sign = Sign(card=card.uuid, weight=weight, reason=reason)
+        return Look(cards=(card,), usage=(CardUsage(uuid=card.uuid),), signs=(sign,))
+
+    def _against(self, seat: int, now_ms: int) -> tuple[Weight, str] | None:
+        age_s = (now_ms - self._began_ms) / 1000
+        for one in self._faults:
+            if one.index == seat and one.after_s <= age_s < one.after_s + one.for_s:
+                return "fatal", one.reason
+        return self._broken.get(seat)
+
+    def info(self) -> DriverInfo:
         """`simulated`."""
-        return "simulated"
+        return DriverInfo(version="simulated")
+
+    def places(self, seats: tuple[int, ...]) -> Mapping[int, Place]:
+        """Four cards on a PCIe switch and a memory node, all of them on NVLink: as in common machines with eight."""
+        linked = 0 if len(seats) > 1 else None
+        return {s: Place(nvlink_group=linked, pcie_group=s // _PER_SWITCH, numa_node=s // _PER_SWITCH) for s in seats}
+
+    def reopen(self) -> None:
+        """Nothing to open."""
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -66,6 +66,11 @@ class World:
         self.lines["count"] = str(max(index + 1, int(self.lines["count"])))
         self._write()
 
+    def happen(self, card: int, data: int, *, kind: int = pynvml.nvmlEventTypeXidCriticalError, slot: str = "") -> None:
+        """An event, once: an Xid, or whatever `kind` says; of one MIG instance when `slot` names it."""
+        number = 1 + sum(key.startswith("event") for key in self.lines)
+        self.set(f"event{number}", f"{card}:{kind}:{data}" + (f":{slot}" if slot else ""))
+
     def _write(self) -> None:
         new = self.path.with_suffix(".new")
         new.write_text("".join(f"{key}={value}\n" for key, value in self.lines.items()))

@@ -1,4 +1,4 @@
-"""Blocking calls with a deadline: late answers, errors, and a thread that never comes back."""
+"""Blocking calls in lanes: late answers, errors, one that never comes back, and rounds around it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,33 @@ from pathlib import Path
 
 import pytest
 
-from monitor.cards.protocol import DriverLost, DriverSilent
-from monitor.cards.runner import CardThread, Inline, Runner
+from monitor.cards.protocol import DriverLost, DriverSilent, Look
+from monitor.cards.runner import CardThreads, Inline, Runner
+from monitor.visits import Visits
+from tests.servers.process import wait_until
 
 
-@pytest.fixture(params=[CardThread, Inline])
+@pytest.fixture(params=[CardThreads, Inline])
 def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
     runner = request.param()
     yield runner
     runner.stop()
+
+
+@pytest.fixture
+def threads() -> Iterator[CardThreads]:
+    threads = CardThreads()
+    yield threads
+    threads.stop()
+
+
+async def back(visits: Visits) -> None:
+    """Wait until every call has come back."""
+
+    async def nobody_out() -> bool:
+        return not visits.out
+
+    await wait_until(nobody_out, what="the calls come back")
 
 
 async def test_results_and_errors_come_back(runner: Runner) -> None:
@@ -29,64 +47,101 @@ async def test_results_and_errors_come_back(runner: Runner) -> None:
     def broken() -> int:
         raise DriverLost("gone")
 
-    assert await runner.call(lambda: 7, deadline_s=5) == 7
+    assert await runner.start("driver", lambda: 7) == 7
     with pytest.raises(DriverLost, match="gone"):
-        await runner.call(broken, deadline_s=5)
-    assert await runner.call(lambda: 8, deadline_s=5) == 8
+        await runner.start("driver", broken)
+    assert await runner.start("driver", lambda: 8) == 8
 
 
-async def test_all_calls_are_made_in_one_thread_that_is_not_ours() -> None:
-    """Claim: one thread for every call, and the event loop's is not it."""
-    runner = CardThread()
-    threads = {await runner.call(threading.get_ident, deadline_s=5) for _ in range(5)}
-    runner.stop()
+async def test_each_lane_has_one_thread_that_is_not_ours(threads: CardThreads) -> None:
+    """Claim: all calls of a lane are made in one thread, those of two lanes in two, none in the event loop's."""
+    used = {lane: {await threads.start(lane, threading.get_ident) for _ in range(3)} for lane in ("driver", 0, 1)}
 
-    assert len(threads) == 1
-    assert threads != {threading.get_ident()}
+    assert [len(ids) for ids in used.values()] == [1, 1, 1]
+    assert len(set.union(*used.values()) | {threading.get_ident()}) == 4
 
 
-async def test_a_call_that_hangs_costs_its_caller_the_deadline_and_nobody_a_second_thread() -> None:
-    """Claim: DriverSilent at the deadline, again for the next caller with a longer silence, then answers again."""
-    runner, release, made = CardThread(), threading.Event(), []
-    before = threading.active_count()
-    with pytest.raises(DriverSilent) as first:
-        await runner.call(release.wait, deadline_s=0.05)
-    with pytest.raises(DriverSilent) as second:
-        await runner.call(lambda: made.append("in vain"), deadline_s=0.05)
-    assert second.value.waited_s > first.value.waited_s + 0.04
-    assert threading.active_count() == before
-    release.set()
-
-    assert await runner.call(lambda: "here again", deadline_s=5) == "here again"
-    assert made == []
-    runner.stop()
-
-
-async def test_a_late_error_of_an_abandoned_call_disturbs_nobody() -> None:
+async def test_a_late_error_of_an_abandoned_call_disturbs_nobody(threads: CardThreads) -> None:
     """Claim: an error that comes back after the deadline is dropped without a complaint of the loop."""
-    runner, release, complaints = CardThread(), threading.Event(), []
+    release, complaints = threading.Event(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
 
     def fail_late() -> None:
         release.wait()
         raise DriverLost("too late")
 
+    visits = Visits(threads, deadline_s=0.01)
     with pytest.raises(DriverSilent):
-        await runner.call(fail_late, deadline_s=0.01)
+        await visits.ask("driver", fail_late)
     release.set()
-    assert await runner.call(lambda: 1, deadline_s=5) == 1
-    runner.stop()
+    assert await threads.start("driver", lambda: 1) == 1
+    del visits
     gc.collect()  # the loop complains about an error that nobody took when its future goes
     assert complaints == []
 
 
+async def test_a_call_that_hangs_costs_its_caller_the_deadline_once_and_nobody_a_second_thread(
+    threads: CardThreads,
+) -> None:
+    """Claim: no answer within the patience, silence at the deadline and at once for the next; a late one counts."""
+    release, made = threading.Event(), []
+    visits = Visits(threads, deadline_s=0.3)
+
+    def hang() -> str:
+        release.wait()
+        return "at last"
+
+    assert await visits.ask("driver", hang, patience_s=0.01) is None
+    with pytest.raises(DriverSilent):
+        await visits.ask("driver", hang)
+    before = threading.active_count()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(DriverSilent):
+        await visits.ask("driver", lambda: made.append("in vain"))
+    assert loop.time() - began < 0.25
+    assert visits.hanging == ("driver",)
+    assert threading.active_count() == before
+    release.set()
+    await back(visits)
+
+    assert await visits.ask("driver", hang) == "at last"
+    assert made == []
+
+
+async def test_a_seat_that_hangs_does_not_hold_up_the_others(threads: CardThreads) -> None:
+    """Claim: the round brings those who answered; who is out is waited for, then silent, then there, and not asked."""
+    release, asked = threading.Event(), list[int]()
+    visits = Visits(threads, deadline_s=0.2)
+
+    def look(seat: int) -> Look:
+        asked.append(seat)
+        if seat == 1:
+            release.wait()
+        return Look()
+
+    first = await visits.round((0, 1, 2), look, patience_s=0.05)
+    assert (sorted(first.looks), first.waiting, first.silent) == ([0, 2], {1}, {})
+    await asyncio.sleep(0.2)
+    second = await visits.round((0, 1, 2), look, patience_s=5)
+    assert (sorted(second.looks), second.waiting, sorted(second.silent)) == ([0, 2], frozenset(), [1])
+    assert asked.count(1) == 1
+    release.set()
+    await back(visits)
+    third = await visits.round((0, 1, 2), look, patience_s=5)
+
+    assert (sorted(third.looks), third.waiting, third.silent) == ([0, 1, 2], frozenset(), {})
+    assert asked.count(1) == 1
+
+
 HANG = """
 import asyncio, threading
-from monitor.cards.runner import CardThread
+from monitor.cards.runner import CardThreads
 from monitor.cards.protocol import DriverSilent
+from monitor.visits import Visits
 async def main():
     try:
-        await CardThread().call(threading.Event().wait, deadline_s=0.05)
+        await Visits(CardThreads(), deadline_s=0.05).ask("driver", threading.Event().wait)
     except DriverSilent:
         print("gave up")
 asyncio.run(main())

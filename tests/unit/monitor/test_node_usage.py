@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -177,3 +178,18 @@ def test_cpu_use_is_never_negative_and_never_more_than_there_is(ticks: tuple[int
     used = cpu.host_usage(look(*ticks[:3]), look(*ticks[3:])).used_milli
 
     assert used is None or 0 <= used <= 2000
+
+
+words = st.sampled_from(
+    ["cpu", "cpu0", "MemTotal:", "MemAvailable:", "12", "-1", "9" * 5000, "9" * 19, "\u0663", "\n", " "]
+)
+texts = st.one_of(st.text(), st.lists(words).map(" ".join), st.lists(words).map("".join))
+
+
+@settings(deadline=None)
+@given(texts, texts, texts, texts)
+def test_any_two_texts_give_a_message_that_readers_take(stat: str, later: str, meminfo: str, memory: str) -> None:
+    """Claim: nothing raises, and what is made of it is legal for whoever decodes it."""
+    usage = cpu.host_usage(cpu.counters(stat, meminfo), cpu.counters(later, memory))
+
+    assert msgspec.json.decode(msgspec.json.encode(usage), type=CpuUsage) == usage

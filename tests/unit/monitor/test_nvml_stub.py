@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,42 +16,17 @@ from contracts.usage import CardUsage, ProcessUsage
 from monitor.cards.nvml import NvmlCards
 from monitor.cards.protocol import DriverLost, DriverMissing
 from monitor.cards.readings import MemoryRules
-from tests.nvml_stub.stub import GIB, MIB, World, build, driver, environment
-
-T4_TOTAL = 16106127360  # 15360 MiB, what a T4 of "16 GiB" reports with ECC on
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def world(library: Path, tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path / "world")
-    for index in range(3):
-        world.card(index, uuid=f"GPU-{index}", name="Tesla T4", total=T4_TOTAL, reserved=450 * MIB, used=0)
-    with driver(library, world):
-        yield world
-
-
-@pytest.fixture
-def cards(world: World) -> Iterator[NvmlCards]:
-    cards = NvmlCards()
-    yield cards
-    cards.close()
-
-
-def by_uuid(cards: tuple[Card, ...]) -> dict[str, Card]:
-    return {card.uuid: card for card in cards}
-
+from monitor.health import Book, Round, observe
+from monitor.standing import At, Rules
+from tests.nvml_stub.asking import against, by_uuid, found, looks, used
+from tests.nvml_stub.stub import GIB, MIB, World, environment
 
 # --- what cards say -------------------------------------------------------------------------------------------------
 
 
 def test_s033_what_the_driver_keeps_is_not_sellable(cards: NvmlCards) -> None:
     """Claim: a T4 sells its total less what the driver reserved, so two halves fit what is really there."""
-    card = cards.inventory()[0]
+    card = found(cards)[0]
 
     assert (card.memory_total_mib, card.memory_reserved_mib, card.sellable_mib) == (15360, 450, 14910)
     assert card.model == "Tesla T4"
@@ -63,8 +37,8 @@ def test_memory_is_never_overstated_by_rounding(world: World, cards: NvmlCards) 
     """Claim: a total of 10 MiB less a byte counts 9, a reserve of a byte more than 2 MiB counts 3."""
     world.card(0, total=10 * MIB - 1, reserved=2 * MIB + 1, used=1)
 
-    assert cards.inventory()[0].sellable_mib == 9 - 3
-    assert cards.usage()[0].memory_used_mib == 1
+    assert found(cards)[0].sellable_mib == 9 - 3
+    assert used(cards)[0].memory_used_mib == 1
 
 
 def test_an_old_driver_without_the_reserved_part_gets_the_configured_reserve(world: World) -> None:
@@ -72,22 +46,22 @@ def test_an_old_driver_without_the_reserved_part_gets_the_configured_reserve(wor
     world.set("error.nvmlDeviceGetMemoryInfo_v2", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     cards = NvmlCards(MemoryRules(reserved_fallback_mib=700))
 
-    assert cards.inventory()[0].sellable_mib == 15360 - 700
-    assert cards.usage()[0].memory_used_mib == 450  # version 1 cannot tell the reserve from use
+    assert found(cards)[0].sellable_mib == 15360 - 700
+    assert used(cards)[0].memory_used_mib == 450  # version 1 cannot tell the reserve from use
 
 
 def test_s046_cards_are_keyed_by_uuid_when_the_driver_renumbers_them(world: World, cards: NvmlCards) -> None:
     """Claim: after two cards change places each keeps its memory and its use; only the index moves."""
     world.card(0, uuid="GPU-a", total=16 * GIB, util=11)
     world.card(1, uuid="GPU-b", total=80 * GIB, util=22)
-    before = by_uuid(cards.inventory())
+    before = by_uuid(found(cards))
     world.card(0, uuid="GPU-b", total=80 * GIB, util=22)
     world.card(1, uuid="GPU-a", total=16 * GIB, util=11)
-    after = by_uuid(cards.inventory())
+    after = by_uuid(found(cards))
 
     assert before.keys() == after.keys()
     assert after["GPU-a"] == msgspec.structs.replace(before["GPU-a"], index=1)
-    assert {u.uuid: u.compute_percent for u in cards.usage()} == {"GPU-a": 11, "GPU-b": 22, "GPU-2": None}
+    assert {u.uuid: u.compute_percent for u in used(cards)} == {"GPU-a": 11, "GPU-b": 22, "GPU-2": None}
 
 
 @pytest.mark.parametrize(("mig", "said"), [("1", True), ("0", False), (None, None)])
@@ -96,23 +70,28 @@ def test_mig_mode_is_told_or_unknown(world: World, cards: NvmlCards, mig: str | 
     if mig is not None:
         world.card(0, mig=mig)
 
-    assert cards.inventory()[0].mig_enabled is said
+    assert found(cards)[0].mig_enabled is said
 
 
 def test_a_busy_card_tells_everything(world: World, cards: NvmlCards) -> None:
     """Claim: every field that we publish comes from the driver, in our units; processes from all three lists."""
     world.card(
-        0, util=37, used=3 * GIB, power_mw=70_500, temperature=55, samples="100:30,200:7",
+        0, util=37, used=3 * GIB, power_mw=70_500, temperature=55, samples="100:30,200:7", clock1=1410, clock2=1593,
+        ecc0=12, ecc1=0,
         processes=f"100:{2 * GIB},200:?", mps_processes=f"300:{GIB}", graphics_processes=f"100:{GIB}",
     )  # fmt: skip
-    cards.usage()  # the first call only learns how old the driver's samples are
+    used(cards)  # the first call only learns how old the driver's samples are
 
-    assert cards.usage()[0] == CardUsage(
+    assert used(cards)[0] == CardUsage(
         uuid="GPU-0",
         compute_percent=37,
         memory_used_mib=3072,
         power_w=71,
         temperature_c=55,
+        sm_clock_mhz=1410,
+        memory_clock_mhz=1593,
+        ecc_corrected=12,
+        ecc_uncorrected=0,
         processes=(
             ProcessUsage(pid=100, memory_mib=2048, compute_percent=30),
             ProcessUsage(pid=200, memory_mib=None, compute_percent=7),
@@ -125,8 +104,8 @@ def test_samples_of_unknown_age_are_not_taken_for_the_present(world: World, card
     """Claim: what the driver's buffer held before our first call is dropped."""
     world.card(0, util=5, processes="100:1", samples="100:99")
 
-    first = cards.usage()[0].processes
-    second = cards.usage()[0].processes
+    first = used(cards)[0].processes
+    second = used(cards)[0].processes
     assert first is not None
     assert second is not None
     assert [first[0].compute_percent, second[0].compute_percent] == [None, 99]
@@ -137,7 +116,7 @@ def test_an_older_temperature_call_is_used_where_the_new_one_is_missing(world: W
     world.card(0, temperature=48)
     world.set("error.nvmlDeviceGetTemperatureV", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
-    assert cards.usage()[0].temperature_c == 48
+    assert used(cards)[0].temperature_c == 48
 
 
 # --- what cards do not say ------------------------------------------------------------------------------------------
@@ -145,7 +124,7 @@ def test_an_older_temperature_call_is_used_where_the_new_one_is_missing(world: W
 
 def test_s176_what_the_driver_cannot_tell_is_absent_not_zero(cards: NvmlCards) -> None:
     """Claim: a card that answers NOT_SUPPORTED to everything but memory has None in every other field."""
-    assert cards.usage()[0] == CardUsage(uuid="GPU-0", memory_used_mib=0)
+    assert used(cards)[0] == CardUsage(uuid="GPU-0", memory_used_mib=0)
 
 
 @pytest.mark.parametrize(("util", "said"), [(0, 0), (40, None)])
@@ -154,7 +133,7 @@ def test_s176_a_process_without_a_sample_is_idle_only_when_the_card_is(
 ) -> None:
     """Claim: no per-process number means 0 on an idle card and unknown on a busy one."""
     world.card(0, util=util, processes="100:1048576")
-    processes = cards.usage()[0].processes
+    processes = used(cards)[0].processes
 
     assert processes == (ProcessUsage(pid=100, memory_mib=1, compute_percent=said),)
 
@@ -163,33 +142,41 @@ def test_no_process_and_no_list_are_different_answers(world: World, cards: NvmlC
     """Claim: an empty list is (), a driver that cannot list is None."""
     world.card(0, processes="")
 
-    assert cards.usage()[0].processes == ()
-    assert cards.usage()[1].processes is None
+    assert used(cards)[0].processes == ()
+    assert used(cards)[1].processes is None
 
 
 def test_s072_a_card_without_memory_of_its_own_is_not_sellable_and_no_crash(world: World, cards: NvmlCards) -> None:
     """Claim: unified memory: total unknown, nothing sellable, use absent; the configured total is used when given."""
     world.unset("card0.total")
 
-    assert cards.inventory()[0].memory_total_mib is None
-    assert cards.inventory()[0].sellable_mib == 0
-    assert cards.usage()[0].memory_used_mib is None
-    configured = NvmlCards(MemoryRules(unified_total_mib=64_000, reserved_fallback_mib=4_000)).inventory()[0]
+    assert found(cards)[0].memory_total_mib is None
+    assert found(cards)[0].sellable_mib == 0
+    assert used(cards)[0].memory_used_mib is None
+    configured = found(NvmlCards(MemoryRules(unified_total_mib=64_000, reserved_fallback_mib=4_000)))[0]
     assert configured.sellable_mib == 60_000
 
 
-NONSENSE = {"util": 255, "power_mw": 0, "total": 2**63, "used": 2**63, "processes": "7:9223372036854775809", "name": ""}
+NONSENSE = {
+    "util": 255,
+    "power_mw": 0,
+    "ecc0": 2**63,
+    "total": 2**63,
+    "used": 2**63,
+    "processes": "7:9223372036854775809",
+    "name": "",
+}
 
 
 def test_nonsense_from_the_driver_is_unknown_and_still_a_legal_message(world: World, cards: NvmlCards) -> None:
     """Claim: numbers out of bounds become None, so that readers do not refuse the whole message."""
     world.card(0, **NONSENSE)
-    used = cards.usage()[0]
+    usage = used(cards)[0]
 
-    assert (used.compute_percent, used.memory_used_mib) == (None, None)
-    assert used.processes == (ProcessUsage(pid=7),)
-    assert msgspec.json.decode(msgspec.json.encode(used), type=CardUsage) == used
-    card = cards.inventory()[0]
+    assert (usage.compute_percent, usage.memory_used_mib, usage.ecc_corrected) == (None, None, None)
+    assert usage.processes == (ProcessUsage(pid=7),)
+    assert msgspec.json.decode(msgspec.json.encode(usage), type=CardUsage) == usage
+    card = found(cards)[0]
     assert (card.model, card.memory_total_mib) == ("unknown", None)
     assert msgspec.json.decode(msgspec.json.encode(card), type=Card) == card
 
@@ -202,25 +189,35 @@ def test_nonsense_from_the_driver_is_unknown_and_still_a_legal_message(world: Wo
     ["card1.error", "card1.error.nvmlDeviceGetUUID", "card1.error.nvmlDeviceGetMemoryInfo_v2"],
     ids=["not even a handle", "no uuid", "memory only"],
 )
-@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN])
-def test_s061_one_lost_card_leaves_the_others_alone(world: World, cards: NvmlCards, key: str, code: int) -> None:
-    """Claim: the card that fell off the bus is `failed` with the driver's reason and its own UUID; two stay healthy."""
-    before = cards.inventory()
-    world.set(key, code)
-    after = cards.inventory()
+@pytest.mark.parametrize(
+    ("code", "weight"),
+    [
+        (pynvml.NVML_ERROR_GPU_IS_LOST, "fatal"),
+        (pynvml.NVML_ERROR_RESET_REQUIRED, "fatal"),
+        (pynvml.NVML_ERROR_UNKNOWN, "odd"),
+    ],
+)
+def test_s061_one_lost_card_leaves_the_others_alone(
+    world: World, cards: NvmlCards, key: str, code: int, weight: str
+) -> None:
+    """Claim: a sign with the driver's reason against the card's own UUID, nothing against the others.
 
-    assert [card.uuid for card in after] == [card.uuid for card in before]
-    assert [card.health for card in after] == ["healthy", "failed", "healthy"]
-    assert f"NVML {code}" in after[1].health_reason
-    assert after[1].memory_total_mib == before[1].memory_total_mib
+    It is fatal when the card is lost, and only odd when the error may mean anything.
+    """
+    before = found(cards)
+    world.set(key, code)
+
+    assert found(cards) == before
+    assert against(cards) == [("GPU-1", weight)]
+    assert f"NVML {code}" in cards.look(1).signs[0].reason
 
 
 def test_a_lost_card_tells_nothing_and_the_others_go_on(world: World, cards: NvmlCards) -> None:
     """Claim: use of a lost card is unknown in every field, that of its neighbour is there."""
-    cards.inventory()
+    found(cards)
     world.card(1, util=50)
     world.card(0, error=pynvml.NVML_ERROR_GPU_IS_LOST)
-    lost, neighbour, _ = cards.usage()
+    lost, neighbour, _ = used(cards)
 
     assert lost == CardUsage(uuid="GPU-0")
     assert neighbour.compute_percent == 50
@@ -231,8 +228,8 @@ def test_a_hole_in_a_statistic_is_no_lost_card(world: World, cards: NvmlCards) -
     world.card(0, util=50, power_mw=1)
     world.set("card0.error.nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_UNKNOWN)
 
-    assert cards.usage()[0] == CardUsage(uuid="GPU-0", compute_percent=50, memory_used_mib=0)
-    assert cards.inventory()[0].health == "healthy"
+    assert used(cards)[0] == CardUsage(uuid="GPU-0", compute_percent=50, memory_used_mib=0)
+    assert against(cards) == []
 
 
 def test_a_card_lost_before_we_came_cannot_be_named(
@@ -241,11 +238,11 @@ def test_a_card_lost_before_we_came_cannot_be_named(
     """Claim: a card that never told its UUID is left out, with a warning; nothing is made up."""
     world.card(1, error=pynvml.NVML_ERROR_GPU_IS_LOST)
     with caplog.at_level(logging.WARNING):
-        found = cards.inventory()
+        seen = found(cards)
 
-    assert [card.uuid for card in found] == ["GPU-0", "GPU-2"]
+    assert [card.uuid for card in seen] == ["GPU-0", "GPU-2"]
     assert "card 1 is left out" in caplog.text
-    assert [usage.uuid for usage in cards.usage()] == ["GPU-0", "GPU-2"]
+    assert [usage.uuid for usage in used(cards)] == ["GPU-0", "GPU-2"]
 
 
 @pytest.mark.parametrize("uuid", ["", "two words", "GPU-\xfc"])
@@ -253,8 +250,8 @@ def test_a_card_with_a_name_that_is_none_is_left_out(world: World, cards: NvmlCa
     """Claim: a UUID that no message may carry does not break the inventory of the others."""
     world.card(1, uuid=uuid)
 
-    assert [card.uuid for card in cards.inventory()] == ["GPU-0", "GPU-2"]
-    assert [usage.uuid for usage in cards.usage()] == ["GPU-0", "GPU-2"]
+    assert [card.uuid for card in found(cards)] == ["GPU-0", "GPU-2"]
+    assert [usage.uuid for usage in used(cards)] == ["GPU-0", "GPU-2"]
 
 
 def test_a_name_that_is_no_text_is_unknown(world: World, cards: NvmlCards) -> None:
@@ -262,51 +259,58 @@ def test_a_name_that_is_no_text_is_unknown(world: World, cards: NvmlCards) -> No
     text = world.path.read_text().replace("card0.name=Tesla T4", "card0.name=Tesla \xff")
     world.path.write_bytes(text.encode("latin-1"))
 
-    assert cards.inventory()[0].model == "unknown"
+    assert found(cards)[0].model == "unknown"
 
 
 def test_s073_a_card_that_moved_up_is_not_also_reported_lost(world: World, cards: NvmlCards) -> None:
-    """Claim: when the driver renumbers around a dead card, no UUID is listed twice."""
-    cards.inventory()
+    """Claim: when the driver renumbers around a dead card, nobody speaks in the name of the card that moved."""
+    found(cards)
     world.card(1, uuid="GPU-2")
     world.card(2, error=pynvml.NVML_ERROR_GPU_IS_LOST)
 
-    assert [(card.uuid, card.health) for card in cards.inventory()] == [("GPU-0", "healthy"), ("GPU-2", "healthy")]
+    seen = observe(Book(), Round(looks=dict(enumerate(looks(cards)))), At(now_ms=0), Rules())
+
+    assert [(card.uuid, card.index, card.health) for card in seen.cards] == [
+        ("GPU-0", 0, "healthy"), ("GPU-2", 1, "healthy")
+    ]  # fmt: skip
 
 
-def test_a_failed_card_is_looked_for_with_a_new_session(world: World, cards: NvmlCards) -> None:
-    """Claim: while a card is failed the library is opened anew now and then; without failures never."""
-    cards.inventory()
+def test_a_new_session_is_another_one(world: World, cards: NvmlCards) -> None:
+    """Claim: reopening ends the session, and the next question begins one."""
+    found(cards)
+    cards.reopen()
     world.set("error.nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-    for _ in range(30):
-        cards.inventory()
-    world.card(1, error=pynvml.NVML_ERROR_GPU_IS_LOST)
     with pytest.raises(DriverLost):
-        [cards.inventory() for _ in range(30)]
+        cards.seats()
+    world.unset("error.nvmlInitWithFlags")
+
+    assert len(found(cards)) == 3
 
 
 def test_a_driver_that_was_unloaded_is_lost_and_found_again(world: World, cards: NvmlCards) -> None:
     """Claim: DriverLost while it is away, the cards again when it is back, with no help from outside."""
-    before = cards.inventory()
+    before = found(cards)
     world.set("error.nvmlDeviceGetCount_v2", pynvml.NVML_ERROR_UNINITIALIZED)
     world.set("error.nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-    for ask in (cards.inventory, cards.usage, cards.driver_version):
-        with pytest.raises(DriverLost):
-            ask()
+    losses = []
+    for _ in range(2):
+        with pytest.raises(DriverLost) as lost:
+            cards.seats()
+        losses.append(lost.value.unloaded)
     world.unset("error.nvmlDeviceGetCount_v2")
     world.unset("error.nvmlInitWithFlags")
 
-    assert cards.inventory() == before
+    assert losses == [False, True]  # only an answer of the kernel tells that the module is gone
+    assert found(cards) == before
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2"])
 def test_a_driver_lost_in_the_middle_is_not_taken_for_lost_cards(world: World, cards: NvmlCards, call: str) -> None:
-    """Claim: UNINITIALIZED from a card's call is everybody's failure, in inventory and use."""
-    cards.inventory()
+    """Claim: UNINITIALIZED from a card's call is everybody's failure."""
+    found(cards)
     world.set(f"error.{call}", pynvml.NVML_ERROR_UNINITIALIZED)
-    for ask in (cards.inventory, cards.usage):
-        with pytest.raises(DriverLost, match="NVML 1"):
-            ask()
+    with pytest.raises(DriverLost, match="NVML 1"):
+        cards.look(1)
 
 
 MISSING = [
@@ -322,7 +326,7 @@ def test_a_driver_that_cannot_be_opened_is_named_with_the_way_out(world: World, 
     """Claim: the error says what is missing and the setting that goes without."""
     world.set("error.nvmlInitWithFlags", code)
     with pytest.raises(DriverMissing, match="GPUBUS_MONITOR__PROVIDER=simulated") as caught:
-        NvmlCards().inventory()
+        NvmlCards().seats()
 
     assert named in caught.value.missing
 
@@ -334,7 +338,7 @@ from monitor.cards.nvml import NvmlCards
 from monitor.cards.protocol import DriverMissing
 cards = NvmlCards()
 try:
-    print([card.uuid for card in cards.inventory()], cards.driver_version())
+    print([card.uuid for seat in cards.seats() for card in cards.look(seat).cards], cards.info().version)
 except DriverMissing as missing:
     print(missing.missing)
 """
