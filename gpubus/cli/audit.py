@@ -16,7 +16,8 @@ def audit(*, pool: str = "default", settle: str = "5s", output: Format = "table"
 
     The whole log is folded again and every invariant checked at every sequence; each pod that holds a card must be a
     placement and the other way round; cards that are sold must be there; and the pods alone must not oversell a card.
-    A difference counts when it stays for --settle. The last line says how many requests are where.
+    A difference counts when it stays for --settle. The processes on the cards are counted as the monitors say them, and
+    those that belong to nobody are named. The last line says how many requests are where.
     Exit status 1 when something does not add up.
 
     Try:

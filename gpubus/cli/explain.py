@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from contracts.answers import Explanation
 from gpubus import requestfile
@@ -12,6 +13,7 @@ from gpubus.cli.common import Common, Format, Namespace, address, connected, run
 from gpubus.cli.exits import Exit
 from gpubus.cli.submit import read_text
 from gpubus.errors import AnswerIsNo, UsageError
+from gpubus.render.enforced import of_request
 from gpubus.render.explain import explanation
 from gpubus.settings import ClientSettings
 
@@ -58,9 +60,13 @@ def explain(
 async def _explain(namespace: str, name: str, settings: ClientSettings, output: str) -> Exit:
     async with connected(settings) as client:
         answer = await client.explain(name, namespace=namespace)
+        node = answer.placement.node if answer.placement and output != "json" else ""
+        reports = await client.enforcement(node) if node else []
     if not answer.known:
         raise AnswerIsNo(f"there is no request {namespace}/{name}")
     _show(answer, output, what_if=False)
+    cards = [piece.card for piece in answer.placement.slices] if answer.placement else []
+    show_all(Text(f"enforced  {line}") for report in reports for line in of_request(answer.uid, cards, report))
     return Exit.OK
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from contracts.answers import CardView
+from contracts.shares import CardEnforcement
+from contracts.usage import CardUsage
+from gpubus import use
 from gpubus.cli.common import Common, Everywhere, Format, Namespace, connected, run, show, show_json
 from gpubus.cli.exits import Exit
 from gpubus.client import Client
 from gpubus.errors import UsageError
+from gpubus.hearing import LISTEN_S, Hearing
 from gpubus.render import tables
+from gpubus.render.enforced import by_card, of_card
+from gpubus.render.use import cards_columns
 from gpubus.settings import ClientSettings
 
 What = Literal["requests", "cards", "nodes"]
@@ -36,6 +43,7 @@ def get(
     gpubus get requests
     gpubus get requests -A -o wide
     gpubus get cards
+    gpubus get cards -o wide
     gpubus get nodes -o json
     ```
 
@@ -56,10 +64,12 @@ def get(
 async def _get(what: What, namespace: str, settings: ClientSettings, output: str) -> Exit:
     async with connected(settings) as client:
         rows = await _rows(client, what, namespace)
+        used = await _used(client, rows) if what == "cards" and output == "wide" else {}
+        enforced = by_card(await client.enforcement()) if what == "cards" and output != "json" else {}
     if output == "json":
         show_json(rows)
     elif rows:
-        show(_table(what, rows, wide=output == "wide"))
+        show(_table(what, rows, used, enforced, wide=output == "wide"))
     else:
         show(Text("(none)", style="dim"))
     return Exit.OK
@@ -71,7 +81,26 @@ async def _rows(client: Client, what: What, namespace: str) -> Sequence[Any]:
     return await (client.cards() if what == "cards" else client.nodes())
 
 
-def _table(what: What, rows: Sequence[Any], *, wide: bool) -> Table:
+async def _used(client: Client, rows: Sequence[CardView]) -> Mapping[str, CardUsage]:
+    """What each card does now, as its monitor says it within a few seconds."""
+    hearing = Hearing(client.bus)
+    async with hearing.listening():
+        await hearing.heard({row.node for row in rows}, LISTEN_S)
+    return use.cards(hearing.usage)
+
+
+def _table(
+    what: What,
+    rows: Sequence[Any],
+    used: Mapping[str, CardUsage],
+    enforced: dict[str, CardEnforcement],
+    *,
+    wide: bool,
+) -> Table:
     if what == "requests":
         return tables.requests(rows, now_ms=time.time_ns() // 1_000_000, wide=wide)
-    return tables.cards(rows, wide=wide) if what == "cards" else tables.nodes(rows, wide=wide)
+    if what == "nodes":
+        return tables.nodes(rows, wide=wide)
+    now_ms = time.time_ns() // 1_000_000
+    extra = cards_columns(used) if wide else ()
+    return tables.cards(rows, wide=wide, now_ms=now_ms, enforced=lambda c: of_card(c, enforced), extra=extra)

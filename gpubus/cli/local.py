@@ -17,7 +17,7 @@ from gpubus.errors import UsageError
 from gpubus.local import runfile
 from gpubus.local.cluster import LocalCluster, Options, started
 from gpubus.local.folder import run_folder
-from gpubus.local.nodes import A100_40, MAX_NODES, MODELS, Model, uniform
+from gpubus.local.nodes import A100_40, MAX_NODES, MODELS, Model, uniform, with_faults
 from gpubus.local.stopping import stop_on_signals, unless_stopped
 
 NAMESPACES = ("team-a", "team-b")
@@ -31,6 +31,7 @@ def local(
     cards: int = 8,
     model: str = A100_40.name,
     card_memory_mib: Annotated[int | None, Quiet] = None,
+    fault: Annotated[tuple[str, ...], Parameter(show_default=False, negative="")] = (),
     keep: Annotated[Path | None, Quiet] = None,
     port: int = 0,
     traces_port: int = 0,
@@ -49,6 +50,7 @@ def local(
     gpubus local
     gpubus local --nodes 20 --cards 4 --model T4
     gpubus local --keep ./state --port 4222
+    gpubus local --fault node-01/2@20+30
     ```
 
     Args:
@@ -56,6 +58,7 @@ def local(
         cards: Cards of each node.
         model: Model of the cards; A100-40G, A100-80G and T4 bring their memory along.
         card_memory_mib: Memory of each card; needed for other models.
+        fault: NODE/INDEX@AFTER+FOR: that card is lost AFTER seconds from the start, FOR seconds. May be repeated.
         keep: Keep logs and state in this folder and go on from what is there; else a temporary one is used.
         port: Port of nats-server; 0 takes a free one.
         traces_port: Port of the span store (OTLP and Jaeger's query API); 0 takes a free one.
@@ -63,16 +66,18 @@ def local(
         debug: On an error show where in the program it came from.
     """
     del debug  # read by `main`
-    specs = tuple(
-        uniform(
-            _within("--nodes", nodes, MAX_NODES),
-            cards=_within("--cards", cards, MAX_CARDS),
-            model=_model(model, card_memory_mib),
-        )
+    specs = uniform(
+        _within("--nodes", nodes, MAX_NODES),
+        cards=_within("--cards", cards, MAX_CARDS),
+        model=_model(model, card_memory_mib),
     )
+    try:
+        specs = with_faults(specs, fault)
+    except ValueError as error:
+        raise UsageError(f"--fault {error}") from error
     with run_folder(keep) as folder:
         options = Options(
-            nodes=specs,
+            nodes=tuple(specs),
             folder=folder,
             nats_port=port,
             traces_port=traces_port,

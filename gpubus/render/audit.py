@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gpubus.audit.snapshot import Counts, Finding, Report
+from gpubus.render import use
 from gpubus.render.tables import Column, table
 
 
@@ -23,6 +24,10 @@ def report(found: Report) -> Iterator[RenderableType]:
         yield Text()
     yield Text("ledger  ", style="dim").append(str(found.proof), style="default")
     yield Text("replay  ", style="dim").append(again(found), style="default")
+    if found.processes.heard:
+        yield use.processes(found.processes)
+    if found.strangers:
+        yield use.strangers(found.strangers)
     yield line(found)
 
 
@@ -31,7 +36,8 @@ def again(found: Report) -> str:
     replayed = found.replayed
     otherwise = len(replayed.differences)
     verdict = f"{otherwise} came out otherwise" if otherwise else "all equal, byte for byte"
-    return f"{replayed.decisions} decisions computed again from the log before each: {verdict}"
+    passed = "".join(f"; {count} by {policy}, which is not known here" for policy, count in replayed.unknown.items())
+    return f"{replayed.decisions} decisions computed again from the log before each: {verdict}{passed}"
 
 
 def line(found: Report) -> Text:

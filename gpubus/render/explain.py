@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from contracts.answers import Explanation, Nearest, NodeVerdict
+from contracts.answers import Explanation, Nearest, NodeVerdict, QueueView
 from contracts.decisions import Rationale
 from contracts.outcomes import Reason
 from gpubus.render.tables import PHASE_STYLES
@@ -75,7 +75,22 @@ def _why(why: Rationale, sequence: int) -> Iterator[Text]:
     yield _line("of", f"{plural(why.feasible_nodes, 'node')} that fit{rejected}")
 
 
+def _queue(queue: QueueView) -> Iterator[Text]:
+    """Where it stands, and who is in its way."""
+    aged = f" and {queue.aged} for its wait" if queue.aged else ""
+    priority = f"priority {queue.priority}{aged}, waited {queue.waited_s} s"
+    yield _line("queue", f"{queue.position} of {queue.pending}, {priority}")
+    share = f"{queue.share_ppm / 10_000:.1f} % of the cards" + (f", weight {queue.weight}" if queue.weight > 1 else "")
+    yield _line("share", f"its namespace holds {share}")
+    if queue.nominated:
+        yield _line("place", f"kept for it on {queue.nominated}", "cyan")
+    if queue.waits_for:
+        yield _line("held by", ", ".join(queue.waits_for))
+
+
 def _nowhere(answer: Explanation) -> Iterator[RenderableType]:
+    if answer.queue is not None:
+        yield from _queue(answer.queue)
     for number, reason in enumerate(answer.reasons):
         yield _line("because" if number == 0 else "", _reason(reason))
     if numbers := [r for r in answer.reasons if r.needed is not None]:

@@ -27,7 +27,7 @@ PHASE_STYLES = {
     "refused": "red",
     "accepted": "",
 }
-_HEALTH_STYLES = {"suspect": "yellow", "failed": "red", "cordoned": "magenta"}
+_HEALTH_STYLES = {"suspect": "yellow", "recovering": "yellow", "failed": "red", "cordoned": "magenta"}
 
 
 def table(columns: Sequence[Column[Row]], rows: Iterable[Row], style: Callable[[Row], str] = lambda _: "") -> Table:
@@ -70,8 +70,15 @@ def _memory(row: RequestView) -> str:
     return "by share" if row.memory_mib is None else mib(row.memory_mib)
 
 
-def cards(rows: Iterable[CardView], *, wide: bool = False) -> Table:
-    """Every card: what it is, what is sold of it, to how many."""
+def cards(
+    rows: Iterable[CardView],
+    *,
+    wide: bool = False,
+    now_ms: int = 0,
+    enforced: Callable[[CardView], str] | None = None,
+    extra: Sequence[Column[CardView]] = (),
+) -> Table:
+    """Every card: what it is, what is sold of it, to how many; with more columns when it is wide."""
     columns: list[Column[CardView]] = [
         ("NODE", lambda c: c.node),
         ("CARD", lambda c: str(c.card.index)),
@@ -80,14 +87,19 @@ def cards(rows: Iterable[CardView], *, wide: bool = False) -> Table:
         ("MEMORY", lambda c: f"{c.used_mib}/{mib(c.sellable_mib)}"),
         ("RESIDENTS", lambda c: str(len(c.residents))),
         ("HEALTH", _card_health),
+        ("SINCE", lambda c: age(c.since_ms, now_ms) if c.since_ms else "-"),
     ]
+    if enforced is not None:
+        columns.append(("ENFORCED", enforced))
     if wide:
         columns += [
             ("UUID", lambda c: c.card.uuid),
             ("ISOLATION", lambda c: c.card.isolation),
             ("WHO", lambda c: csv_words(c.residents)),
+            *extra,
         ]
-    return table(columns, rows, lambda c: _HEALTH_STYLES.get(_card_health(c), ""))
+    columns.append(("REASON", lambda c: c.reason))
+    return table(columns, rows, lambda c: _HEALTH_STYLES.get(_card_health(c).partition(",")[0], ""))
 
 
 def _card_health(view: CardView) -> str:

@@ -18,8 +18,13 @@ from rich.text import Text
 
 from contracts.answers import CardView, RequestView, Summary
 from contracts.units import WHOLE_CARD
+from gpubus.local.parts import PartUse
+from gpubus.render import use
 from gpubus.render.words import UNKNOWN, bar
+from gpubus.use import RequestUse, Stranger
 
+STRANGERS = 5
+"""Processes of nobody that are shown; the audit lists them all."""
 CELL = 5
 """Columns of one card's bar: eighths of these show every fortieth of a card."""
 
@@ -43,10 +48,15 @@ class View(Struct, frozen=True, kw_only=True):
     """Card UUID -> percent of compute, as last heard."""
     pending: Sequence[RequestView] = ()
     rates: Rates = Rates()
+    requests: Sequence[RequestUse] = ()
+    """What each uses, the busiest first."""
+    strangers: Sequence[Stranger] = ()
+    parts: Sequence[PartUse] = ()
+    """Of a local installation: its processes, as they are."""
 
 
-def frame(view: View, *, rows: int = 60, waiting: int = 5) -> Group:
-    """One picture: at most `rows` nodes (the fullest) and `waiting` pending requests."""
+def frame(view: View, *, rows: int = 60, waiting: int = 5, busiest: int = 0) -> Group:
+    """One picture: at most `rows` nodes (the fullest), `waiting` pending requests and the `busiest` of the placed."""
     nodes = [(name, list(cards)) for name, cards in groupby(view.cards, key=lambda c: c.node)]
     shown = nodes if len(nodes) <= rows else sorted(sorted(nodes, key=_sold)[-rows:], key=lambda node: node[0])
     parts: list[RenderableType] = [numbers(view), pace(view), Text(), _grid(shown, view)]
@@ -54,7 +64,21 @@ def frame(view: View, *, rows: int = 60, waiting: int = 5) -> Group:
         parts.append(Text(f"… and {len(nodes) - len(shown)} nodes with less sold", style="dim"))
     if view.pending and waiting:
         parts += [Text(), _waiting(view.pending, waiting)]
-    return Group(*parts)
+    return Group(*parts, *_used_by(view, busiest))
+
+
+def _used_by(view: View, busiest: int) -> list[RenderableType]:
+    shown: list[RenderableType] = []
+    if view.requests and busiest:
+        indices: dict[str, int] = {card.card.uuid: card.card.index for card in view.cards}
+        shown += [Text(), use.requests(view.requests[:busiest], indices)]
+        if len(view.requests) > busiest:
+            shown.append(Text(f"… and {len(view.requests) - busiest} that use less", style="dim"))
+    if view.strangers:
+        shown += [Text(), Text("processes of nobody:", style="yellow"), use.strangers(view.strangers[:STRANGERS])]
+    if view.parts:
+        shown += [Text(), use.parts(view.parts)]
+    return shown
 
 
 def numbers(view: View) -> Text:

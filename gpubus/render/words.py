@@ -32,10 +32,19 @@ def ask(gpu: GpuAsk) -> str:
     if gpu.cards == 0:
         return "no card"
     size = "whole" if gpu.share_milli == WHOLE_CARD else f"{share(gpu.share_milli)} of the compute"
-    memory = "the same part of its memory" if gpu.memory_mib is None else mib(gpu.memory_mib)
     each = "each " if gpu.cards > 1 else ""
     models = f", model {' or '.join(gpu.models)}" if gpu.models else ""
-    return f"{plural(gpu.cards, 'card')}, {each}{size} and {memory}{models}"
+    least = f", of at least {mib(gpu.min_card_memory_mib)}" if gpu.min_card_memory_mib else ""
+    links = {"prefer": ", linked by NVLink if possible", "require": ", linked by NVLink"}.get(gpu.nvlink, "")
+    return f"{plural(gpu.cards, 'card')}, {each}{size} and {_memory(gpu)}{models}{least}{links}"
+
+
+def _memory(gpu: GpuAsk) -> str:
+    if gpu.memory_mib is not None:
+        return mib(gpu.memory_mib)
+    if gpu.memory_milli is not None:
+        return f"{share(gpu.memory_milli)} of its memory"
+    return "the same part of its memory"
 
 
 def piece(part: CardSlice) -> str:

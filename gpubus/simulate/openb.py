@@ -15,7 +15,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from contracts.messages import Value
 from contracts.requests import GpuAsk, PodRequest, PodTemplate
@@ -39,6 +41,12 @@ size decides nothing in a replay."""
 OTHER_MIB = 32_768
 
 
+T = TypeVar("T")
+
+Bad = list[str]
+"""Complaints, one a row that was left out."""
+
+
 class PodRow(Value, frozen=True, kw_only=True):
     """One pod of the trace; times in seconds of its clock."""
 
@@ -51,6 +59,8 @@ class PodRow(Value, frozen=True, kw_only=True):
     created_s: float = 0.0
     life_s: float | None = None
     """From being scheduled (or created) to its deletion; None when the trace does not tell."""
+    line: int = 0
+    """Of its file, for complaints."""
 
     @property
     def demand_milli(self) -> int:
@@ -68,25 +78,23 @@ class PodRow(Value, frozen=True, kw_only=True):
         return PodRequest(name=name or self.name, pod=pod, gpu=gpu, policy=policy)
 
 
-def pods(text: str, source: str, *, limit: int | None = None) -> list[PodRow]:
+def pods(text: str, source: str, *, limit: int | None = None, bad: Bad | None = None) -> list[PodRow]:
     """Rows in order of creation (equal times in file order).
 
     Raises:
-        UsageError: naming line, column and value.
+        UsageError: naming line, column and value; not for single rows when there is a list of `bad` ones.
     """
-    rows = [_pod(row) for row in _rows(text, source, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"))]
-    _distinct((row.name for row in rows), source)
+    rows = _read(text, source, _PODS, bad)
     return sorted(rows, key=lambda row: row.created_s)[:limit]
 
 
-def nodes(text: str, source: str, *, most: int | None = None) -> list[NodeSpec]:
+def nodes(text: str, source: str, *, most: int | None = None, bad: Bad | None = None) -> list[NodeSpec]:
     """Nodes with cards; when there are more than `most`, evenly spaced ones of the list, so that the mix stays.
 
     Raises:
-        UsageError: naming line, column and value.
+        UsageError: as `pods`.
     """
-    specs = [_node(row) for row in _rows(text, source, ("sn", "cpu_milli", "memory_mib", "gpu"))]
-    _distinct((spec.name for spec in specs), source)
+    specs = _read(text, source, _NODES, bad)
     with_cards = [spec for spec in specs if spec.cards]
     if most is None or len(with_cards) <= most:
         return with_cards
@@ -96,9 +104,18 @@ def nodes(text: str, source: str, *, most: int | None = None) -> list[NodeSpec]:
 class _Row:
     """One line with its place, for errors."""
 
-    def __init__(self, values: Mapping[str, str | None], where: str) -> None:
+    def __init__(self, values: Mapping[str, str | None], source: str, line: int) -> None:
         self._values = values
-        self._where = where
+        self.line = line
+        self._where = f"{source} line {line}"
+
+    def needed(self, columns: Iterable[str]) -> None:
+        """None of these is empty, and nothing stands behind the last column."""
+        if None in self._values:
+            raise UsageError(f"{self._where}: more cells than columns")
+        for column in columns:
+            if not self.text(column):
+                raise self.wrong(column, "a value")
 
     def text(self, column: str) -> str:
         return (self._values.get(column) or "").strip()
@@ -129,12 +146,47 @@ class _Row:
         return UsageError(f"{self._where}: {column} is {self.text(column)!r}, expected {bound}")
 
 
-def _rows(text: str, source: str, needed: tuple[str, ...]) -> list[_Row]:
+@dataclass(frozen=True)
+class _Format(Generic[T]):
+    """One kind of file: columns, how a row becomes a thing, what that is called."""
+
+    needed: tuple[str, ...]
+    optional: tuple[str, ...]
+    made: Callable[[_Row], T]
+    name: Callable[[T], str]
+
+
+def _read(text: str, source: str, form: _Format[T], bad: Bad | None) -> list[T]:
+    """Every row that can be read, once a name; complaints go to `bad`, or are raised."""
+    found: dict[str, T] = {}
+    for row in _rows(text, source, form, bad):
+        try:
+            row.needed(form.needed)
+            each = form.made(row)
+            if form.name(each) in found:
+                raise row.wrong(form.needed[0], f"a name of its own: {form.name(each)} stands there twice")
+            found[form.name(each)] = each
+        except UsageError as error:
+            _complain(str(error), bad)
+    return list(found.values())
+
+
+def _complain(complaint: str, bad: Bad | None) -> None:
+    if bad is None:
+        raise UsageError(complaint)
+    bad.append(complaint)
+
+
+def _rows(text: str, source: str, form: _Format[T], bad: Bad | None) -> Iterator[_Row]:
     reader = csv.DictReader(io.StringIO(text))
-    if missing := [column for column in needed if column not in (reader.fieldnames or ())]:
+    there, known = reader.fieldnames or (), (*form.needed, *form.optional)
+    if missing := [column for column in form.needed if column not in there]:
         raise UsageError(f"{source}: no column {', '.join(missing)}")
+    if unknown := [column for column in there if column not in known]:
+        _complain(f"{source} line 1: no such column {', '.join(unknown)}; there are {', '.join(known)}", bad)
     try:
-        return [_Row(values, f"{source} line {reader.line_num}") for values in reader]
+        for values in reader:
+            yield _Row(values, source, reader.line_num)
     except csv.Error as error:
         raise UsageError(f"{source} line {reader.line_num}: {error}") from error
 
@@ -155,6 +207,7 @@ def _pod(row: _Row) -> PodRow:
         models=tuple(filter(None, row.text("gpu_spec").split("|"))),
         created_s=created,
         life_s=None if ended is None else max(0.0, ended - (created if begun is None else begun)),
+        line=row.line,
     )
 
 
@@ -169,9 +222,15 @@ def _node(row: _Row) -> NodeSpec:
     )
 
 
-def _distinct(names: Iterable[str], source: str) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise UsageError(f"{source}: {name} stands there twice")
-        seen.add(name)
+_PODS = _Format(
+    needed=("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
+    optional=("gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time"),
+    made=_pod,
+    name=lambda row: row.name,
+)
+_NODES = _Format(
+    needed=("sn", "cpu_milli", "memory_mib", "gpu"),
+    optional=("model",),
+    made=_node,
+    name=lambda spec: spec.name,
+)

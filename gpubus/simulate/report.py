@@ -11,11 +11,13 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 from contracts.messages import Value
 from gpubus.errors import UsageError
+from gpubus.simulate.departures import Steady
 from gpubus.simulate.protocol import Curve, Knowledge
 
 FULL = 100
@@ -71,6 +73,31 @@ class Line(Value, frozen=True, kw_only=True):
     """Mean number of pods that did not fit when they arrived."""
 
 
+class LostShare(Value, frozen=True, kw_only=True):
+    """Of pods of one size."""
+
+    cards: int
+    percent: float
+    """Of the card time they asked for."""
+
+
+class SteadyLine(Value, frozen=True, kw_only=True):
+    """One policy on one trace at one load, with departures: means over seeds."""
+
+    trace: str
+    load: float | None
+    """None: arrivals as recorded."""
+    policy: str
+    seeds: tuple[int, ...]
+    allocated: float
+    spread: float | None
+    lost: float
+    lost_by_cards: tuple[LostShare, ...]
+    arrived: float
+    refused: float
+    killed: float
+
+
 class Simulated(Value, frozen=True, kw_only=True):
     """All that was asked for."""
 
@@ -78,7 +105,8 @@ class Simulated(Value, frozen=True, kw_only=True):
     cards: int
     ratio: float
     mix: Knowledge
-    lines: tuple[Line, ...]
+    lines: tuple[Line, ...] = ()
+    steady: tuple[SteadyLine, ...] = ()
 
 
 def lines(runs: Sequence[RunOutcome], ratio: float, published: Published) -> tuple[Line, ...]:
@@ -104,6 +132,53 @@ def _mark(group: Sequence[RunOutcome], percent: int, published: float | None) ->
     mean = statistics.fmean(found) if found else None
     spread = statistics.stdev(found) if len(found) > 1 else None
     return Mark(arrived_percent=percent, mean=mean, spread=spread, published=published)
+
+
+class SteadyOutcome(Value, frozen=True, kw_only=True):
+    """One run with departures and what it was."""
+
+    trace: str
+    load: float | None
+    policy: str
+    seed: int
+    steady: Steady
+
+
+def steady_lines(runs: Sequence[SteadyOutcome]) -> tuple[SteadyLine, ...]:
+    """One for each trace, load and policy, in the order in which they were run."""
+    groups: dict[tuple[str, float | None, str], list[SteadyOutcome]] = {}
+    for run in runs:
+        groups.setdefault((run.trace, run.load, run.policy), []).append(run)
+    return tuple(_steady_line(group) for group in groups.values())
+
+
+def _steady_line(group: Sequence[SteadyOutcome]) -> SteadyLine:
+    first, found = group[0], [run.steady for run in group]
+    allocated = [each.allocated_percent for each in found]
+    return SteadyLine(
+        trace=first.trace,
+        load=first.load,
+        policy=first.policy,
+        seeds=tuple(run.seed for run in group),
+        allocated=statistics.fmean(allocated),
+        spread=statistics.stdev(allocated) if len(allocated) > 1 else None,
+        lost=statistics.fmean(each.lost_percent for each in found),
+        lost_by_cards=_lost_by_cards(found),
+        arrived=statistics.fmean(each.arrived for each in found),
+        refused=statistics.fmean(each.refused for each in found),
+        killed=statistics.fmean(each.killed for each in found),
+    )
+
+
+def _lost_by_cards(found: Sequence[Steady]) -> tuple[LostShare, ...]:
+    """Over all seeds together; pods without cards lose no card time."""
+    offered: Counter[int] = Counter()
+    lost: Counter[int] = Counter()
+    for run in found:
+        for each in run.lost_by_cards:
+            offered[each.cards] += each.offered
+            lost[each.cards] += each.lost
+    return tuple(LostShare(cards=n, percent=100 * lost[n] / offered[n]) for n in sorted(offered) if offered[n])
 
 
 def published_of(text: str, source: str, ratio: float) -> Published:
@@ -144,4 +219,19 @@ def as_csv(runs: Iterable[RunOutcome]) -> str:
         for p in run.curve.points:
             at = (run.trace, run.policy, run.seed, p.arrived_percent)
             writer.writerow((*at, f"{p.allocated_percent:.4f}", p.idle_milli, p.fragment_milli))
+    return out.getvalue()
+
+
+STEADY_COLUMNS = ("trace", "load", "policy", "seed", "at_s", "sold_milli")
+
+
+def steady_csv(runs: Iterable[SteadyOutcome]) -> str:
+    """Every sample of every run with departures."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(STEADY_COLUMNS)
+    for run in runs:
+        load = "" if run.load is None else f"{run.load:g}"
+        for sample in run.steady.samples:
+            writer.writerow((run.trace, load, run.policy, run.seed, sample.at_ms // 1000, sample.sold_milli))
     return out.getvalue()
