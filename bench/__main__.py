@@ -17,8 +17,14 @@ from bench.rows import Row
 
 TABLES = {
     "decide": "placement decisions in memory, 1,000 nodes x 8 cards",
+    "constraints": "decisions with spread, neighbours and preferences, 5,000 nodes with 40,000 residents",
+    "fleet": "heartbeats of a fleet: CPU of the scheduler; a failing card: how soon it is out of the pool",
+    "simulate": "one seed of the arrival protocol, about 11,000 pods on 1,200 nodes",
+    "queue": "the queue in memory: ten thousand pending, five thousand nodes full of lower priority",
     "ledger": "the ledger on a real nats-server, every write synced to disk",
     "line": "requests decided and committed by a scheduler process; submit to committed",
+    "monitor": "measuring on a node: cost of a period, age of a message, pods that come and go",
+    "enforce": "a desired state in the kernel of a node, on a real nats-server (needs root and cgroups)",
     "reconcile": "pods created and bound on a real API server (needs tests/cluster/build.sh)",
 }
 

@@ -13,7 +13,7 @@ import hashlib
 from bus import codec
 from bus.protocol import Bus, Headers, Received, Stored
 from contracts.outcomes import DeadLetter
-from contracts.subjects import DEAD_LETTERS
+from contracts.subjects import CALLS, DEAD_CALLS, DEAD_LETTERS
 
 RAW_LIMIT = 12_288
 """Bytes kept of the payload: base64 makes 16,384 characters of it, the limit of the field."""
@@ -34,6 +34,21 @@ async def keep(bus: Bus, *, stream: str, received: Received, reason: str, timeou
         message_id=message_id(stream, received),
         timeout_s=timeout_s,
         stream=stream,
+    )
+
+
+async def keep_call(
+    bus: Bus, *, received: Received, reason: str, namespace: str, function: str, timeout_s: float = 2.0
+) -> Stored:
+    """Store a call that was not run, apart from what services cannot read: who fills it harms its own namespace only."""
+    return await codec.store(
+        bus,
+        DEAD_CALLS,
+        dead_letter(CALLS.stream, received, reason),
+        message_id=message_id(CALLS.stream, received),
+        timeout_s=timeout_s,
+        namespace=namespace,
+        function=function,
     )
 
 

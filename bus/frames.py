@@ -41,6 +41,8 @@ class AckReply(NamedTuple):
     consumer_sequence: int
     stored_ns: int
     pending: int
+    delivered: int = 1
+    """How often this message has been handed out, this time included."""
 
 
 NO_HEADER = Header(0, "", NO_HEADERS, "")
@@ -127,10 +129,10 @@ def parse_ack_reply(reply: bytes) -> AckReply | None:
     tokens = reply.split(b".")
     start = 5 if len(tokens) == 9 else 7  # noqa: PLR2004 - the two forms drawn above
     try:
-        sequence, consumer_sequence, stored_ns, pending = map(int, tokens[start : start + 4])
+        delivered, sequence, consumer_sequence, stored_ns, pending = map(int, tokens[start - 1 : start + 4])
     except ValueError:
         return None
-    return AckReply(sequence, consumer_sequence, stored_ns, pending)
+    return AckReply(sequence, consumer_sequence, stored_ns, pending, delivered)
 
 
 def received(subject: bytes, data: bytes, header: Header, *, sequence: int = 0, stored_ns: int = 0) -> Received:

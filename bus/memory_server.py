@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from bus.frames import encode_header, parse_header, received, store_header
+from bus.memory_queue import MemoryQueue
 from bus.memory_stream import MemoryStream
 from bus.patterns import covers
 from bus.protocol import BusError, BusUnavailable, Headers, Outgoing, Received, Stored
@@ -63,6 +64,7 @@ class MemoryServer:
     def __init__(self, *, max_payload: int = 1024 * 1024, wall: Callable[[], float] = time.time) -> None:
         self.max_payload = max_payload
         self.streams: dict[str, MemoryStream] = {}
+        self.queues: dict[tuple[str, str], MemoryQueue] = {}
         self.fault: FaultChooser = lambda _client, _kind, _subject: NO_FAULT
         self._wall = wall
         self._interests: list[_Interest] = []
@@ -79,6 +81,7 @@ class MemoryServer:
     def wipe(self) -> None:
         """Lose the disk: there are no streams any more."""
         self.streams.clear()
+        self.queues.clear()
         self.notify()
 
     def store(self, m: Outgoing) -> Stored | BusError:
@@ -92,6 +95,15 @@ class MemoryServer:
         self.deliver(Received(subject=m.subject, data=m.data, headers=m.headers))
         self.notify()
         return result
+
+    def make_queue(self, stream: str, queue: str, subject: str, ack_wait_s: float) -> None:
+        """Make a work queue, if there is none of that name."""
+        kept = self.streams.get(stream)
+        if kept is None:
+            raise BusUnavailable(f"{stream}: there is no such stream")
+        if (stream, queue) not in self.queues:
+            self.queues[stream, queue] = MemoryQueue(kept, queue, subject=subject, ack_wait_s=ack_wait_s)
+        self.notify()
 
     def deliver(self, message: Received, reply: Reply | None = None) -> int:
         """Hand a message to each plain interest and to one of each queue group; how many got it."""

@@ -7,6 +7,7 @@ limits. Ages are not modelled.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
@@ -39,6 +40,8 @@ class MemoryStream:
         self.last_sequence = 0
         self.bytes = 0
         self._last_of: dict[str, int] = {}
+        self._kept: dict[str, deque[int]] = {}
+        """Of each subject, where only so many are kept."""
         self._ids: dict[str, tuple[float, int]] = {}
 
     def takes(self, subject: str) -> bool:
@@ -73,16 +76,22 @@ class MemoryStream:
         return None
 
     def _append(self, m: Outgoing, size: int, wall_s: float) -> None:
-        before = self._last_of.get(m.subject)
-        if self.config.last_only and before is not None:
-            gone = self.messages.pop(before)
-            self.bytes -= _size(gone.subject, gone.data, 0)
         self.last_sequence += 1
         self._last_of[m.subject] = self.last_sequence
+        if self.config.each > 0:
+            kept = self._kept.setdefault(m.subject, deque())
+            kept.append(self.last_sequence)
+            if len(kept) > self.config.each:
+                self.drop(kept.popleft())
         self.messages[self.last_sequence] = Received(
             subject=m.subject, data=m.data, headers=m.headers, sequence=self.last_sequence, stored_at=wall_s
         )
         self.bytes += size
+
+    def drop(self, sequence: int) -> None:
+        """It is kept no longer."""
+        gone = self.messages.pop(sequence)
+        self.bytes -= _size(gone.subject, gone.data, 0)
 
     def last(self, subject: str) -> Received | None:
         """The newest message of a literal subject."""

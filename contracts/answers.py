@@ -54,6 +54,26 @@ class Nearest(Value, frozen=True, kw_only=True):
     unit: ShortText = ""
 
 
+class QueueView(Value, frozen=True, kw_only=True):
+    """Where a pending request stands."""
+
+    position: Count
+    """1 = first. A gang counts once."""
+    pending: Count
+    """So many stand in the queue."""
+    priority: Integer = 0
+    aged: Count = 0
+    """Points that its wait has brought it so far."""
+    waited_s: Count = 0
+    share_ppm: Count = 0
+    """The dominant share of its namespace: the part of all cards that it holds, in millionths."""
+    weight: Count = 1
+    nominated: ShortText = ""
+    """Node whose place is held for it."""
+    waits_for: tuple[ShortText, ...] = ()
+    """Who has to leave that place first, as `namespace/name`."""
+
+
 class Explanation(Message, frozen=True, kw_only=True, tag="answer.explain.v1"):
     """The whole answer to `explain` and `what-if`."""
 
@@ -73,12 +93,14 @@ class Explanation(Message, frozen=True, kw_only=True, tag="answer.explain.v1"):
     """The commit this answer was computed at (`explain` of a pending one, `what-if`) or decided in."""
     policy: ShortText = ""
     trace: ShortText = ""
+    queue: QueueView | None = None
+    """Of a pending one."""
 
 
 class AskState(Message, frozen=True, kw_only=True, tag="ask.state.v1"):
     """A view of the ledger for people: requests, cards or nodes, one page."""
 
-    what: Literal["requests", "cards", "nodes", "summary"]
+    what: Literal["requests", "cards", "nodes", "quotas", "summary"]
     namespace: ShortText = ""
     after: ShortText = ""
     limit: Annotated[int, Meta(ge=1, le=2000)] = 500
@@ -101,6 +123,10 @@ class RequestView(Value, frozen=True, kw_only=True):
     gang: ShortText = ""
     reason: ShortText = ""
     submitted_ms: Count = 0
+    nominated: ShortText = ""
+    """Node whose place is held for a pending one."""
+    attempt: Count = 0
+    """How often it had to leave a place before."""
 
 
 class CardView(Value, frozen=True, kw_only=True):
@@ -113,6 +139,12 @@ class CardView(Value, frozen=True, kw_only=True):
     sellable_mib: MemoryMib
     residents: tuple[ShortText, ...] = ()
     health: ShortText = ""
+    """In one or two words: what keeps the card from taking more, or `healthy`."""
+    cordoned: bool = False
+    reason: ShortText = ""
+    """Why it is not offered: the operator's words, then the monitor's."""
+    since_ms: Count = 0
+    """Wall clock when this began, for people; 0 = not known."""
 
 
 class NodeView(Value, frozen=True, kw_only=True):
@@ -128,6 +160,20 @@ class NodeView(Value, frozen=True, kw_only=True):
     allocatable_memory_mib: MemoryMib
     used_card_milli: Count
     reason: ShortText = ""
+
+
+class QuotaView(Value, frozen=True, kw_only=True):
+    """One namespace: what it may hold and what it holds."""
+
+    namespace: ShortText
+    mapped: bool
+    """False: quotas are on and it has none, so that it may hold nothing."""
+    share_milli: Count | None = None
+    memory_mib: Count | None = None
+    used_milli: Count = 0
+    used_mib: Count = 0
+    weight: Count = 1
+    max_priority: Integer | None = None
 
 
 class Summary(Value, frozen=True, kw_only=True):
@@ -153,6 +199,7 @@ class StateView(Message, frozen=True, kw_only=True, tag="answer.state.v1"):
     requests: tuple[RequestView, ...] = ()
     cards: tuple[CardView, ...] = ()
     nodes: tuple[NodeView, ...] = ()
+    quotas: tuple[QuotaView, ...] = ()
     summary: Summary | None = None
     last: ShortText = ""
     more: bool = False

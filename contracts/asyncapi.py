@@ -15,7 +15,7 @@ from contracts.subjects import CHANNELS, Channel, stream
 
 Node = dict[str, Any]
 
-_OUTSIDE = {"anybody", "users", "operators", "users, autoscaler"}
+_OUTSIDE = {"anybody", "users", "operators", "users, autoscaler", "workers", "workers, autoscaler"}
 _PARAMETERS = {
     "namespace": "Kubernetes namespace",
     "name": "name of a request, workload or lease",
@@ -23,6 +23,10 @@ _PARAMETERS = {
     "card": "UUID of a card, separators as underscores",
     "pool": "a set of nodes with a log of its own; `default` unless configured",
     "stream": "the stream that the message came from",
+    "function": "name of a function",
+    "caller": "who waits for the answer: the call says it",
+    "worker": "one process of a function",
+    "replica": "the request of a worker's pod",
 }
 _TRACE_HEADERS = {
     "type": "object",

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from contracts.inventory import CardHealth, NodeFacts, NodeInventory
 from contracts.messages import Message, Value
+from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest
 from contracts.units import (
     MAX_INTEGER,
@@ -58,10 +59,21 @@ class Rationale(Value, frozen=True, kw_only=True):
     """Why a placement was chosen: enough to read it, and with the log prefix to compute it again."""
 
     policy: ShortText
+    version: Count = 1
+    """Of the policy: another version may decide otherwise."""
     chosen: Candidate
     runner_up: Candidate | None = None
     feasible_nodes: Count
     rejected_nodes: Count
+    ties: ShortText = "digest of the node's name, then the name"
+    """Which of several nodes with the best score is taken."""
+    parts: dict[ShortText, Integer] = {}
+    """What the score of the chosen node is made of, in millionths of a card, less is worse; what is 0 is left out. Only
+    of policies that weigh costs against each other."""
+    nominated: Count = 0
+    """Number of the commit with the nomination that this fulfils: the place was chosen then. 0 = chosen now."""
+    instead_of: ShortText = ""
+    """The policy that was to decide and why it could not, as `mine: raised KeyError`; `policy` did. Empty = it did."""
 
 
 # --- records -------------------------------------------------------------------------------------------------------
@@ -118,6 +130,8 @@ class Resized(Value, frozen=True, kw_only=True, tag="resized"):
     uid: RequestUid
     share_milli: ShareMilli
     memory_mib: MemoryMib
+    cpu_milli: CpuMilli | None = None
+    """What the node counts of its CPU for it from now on; absent = as before."""
 
 
 class Released(Value, frozen=True, kw_only=True, tag="released"):
@@ -126,14 +140,47 @@ class Released(Value, frozen=True, kw_only=True, tag="released"):
     uid: RequestUid
     evidence: Literal["ended", "gone", "never-created", "node-gone", "rejected"]
     detail: ShortText = ""
+    requeue: bool = False
+    """It had to leave for another request and waits again, under the same uid, with one attempt more."""
+
+
+class Nominated(Value, frozen=True, kw_only=True, tag="nominated"):
+    """A waiting request has a place in sight: what is free of it now is held for it, what is freed of it later too.
+
+    `victims` are told to leave in the same breath. Nothing is sold by this: the request is placed when all of its place
+    is free, on evidence that whoever held it has gone.
+    """
+
+    uid: RequestUid
+    placement: Placement
+    victims: Annotated[tuple[RequestUid, ...], Meta(max_length=1024)] = ()
+    why: Literal["preempts", "ending", "drains"]
+    """Its victims must leave, or somebody is leaving already, or it waits first in the queue for others to end."""
+    expected_ms: Count | None = None
+    """When the place should be free, by the ends that its holders expect; None = nobody knows."""
+
+
+class NominationEnded(Value, frozen=True, kw_only=True, tag="nomination-ended"):
+    """The place is not to be waited for any more; what was held for the request is free for all."""
+
+    uid: RequestUid
+    reason: ShortText = ""
+
+
+class QuotaSet(Value, frozen=True, kw_only=True, tag="quota"):
+    """What a namespace may hold from now on; what it holds already stays."""
+
+    quota: NamespaceQuota
 
 
 class Observed(Value, frozen=True, kw_only=True, tag="observed"):
     """How far the pod of a placed request has come, as last seen in Kubernetes."""
 
     uid: RequestUid
-    phase: Literal["bound", "running"]
+    phase: Literal["placed", "bound", "running"]
     pod: ShortText = ""
+    detail: ShortText = ""
+    """Why it gets no further: a quota that refuses the pod, an image that is missing, in Kubernetes' own words."""
 
 
 class InventorySet(Value, frozen=True, kw_only=True, tag="inventory"):
@@ -163,6 +210,8 @@ class CardHealthSet(Value, frozen=True, kw_only=True, tag="card-health"):
     card: CardUuid
     health: CardHealth
     reason: ShortText = ""
+    at_ms: Count = 0
+    """Wall clock of who said so, for people."""
 
 
 Record = (
@@ -178,6 +227,9 @@ Record = (
     | FactsSet
     | HealthSet
     | CardHealthSet
+    | Nominated
+    | NominationEnded
+    | QuotaSet
 )
 
 
@@ -228,8 +280,11 @@ __all__ = [
     "FactsSet",
     "HealthSet",
     "InventorySet",
+    "Nominated",
+    "NominationEnded",
     "Observed",
     "Placement",
+    "QuotaSet",
     "Rationale",
     "Record",
     "Released",

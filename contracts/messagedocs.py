@@ -66,12 +66,27 @@ def _subject(channel: Channel) -> tuple[str, ...]:
 def _stream(stream: Stream) -> tuple[str, ...]:
     return (
         f"`{stream.name}`",
-        "last per subject" if stream.last_only else "every message",
+        _kept(stream),
         f"{stream.max_bytes // MIB} MiB",
-        f"{stream.max_age_s // DAY_S} days" if stream.max_age_s else "ever",
+        _age(stream.max_age_s),
         f"{stream.max_msg_bytes // 1024} KiB",
         stream.purpose,
     )
+
+
+def _kept(stream: Stream) -> str:
+    if stream.queue:
+        return "until settled"
+    return f"last {stream.history} per subject" if stream.history else _KEPT[stream.last_only]
+
+
+_KEPT = {True: "last per subject", False: "every message"}
+
+
+def _age(seconds: int) -> str:
+    if not seconds:
+        return "ever"
+    return f"{seconds // DAY_S} days" if seconds >= DAY_S else f"{seconds // 60} minutes"
 
 
 # --- fields ----------------------------------------------------------------------------------------------------------

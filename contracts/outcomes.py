@@ -11,10 +11,12 @@ from contracts.messages import Message, Value
 from contracts.requests import PodRequest
 from contracts.units import (
     Count,
+    CpuMilli,
     Integer,
     MemoryMib,
     NamespaceName,
     NodeName,
+    Port,
     RequestName,
     RequestUid,
     Sequence,
@@ -22,8 +24,9 @@ from contracts.units import (
     ShortText,
 )
 
-OutcomePhase = Literal["bound", "running", "ended", "gone", "rejected"]
-"""rejected: Kubernetes will never run it (a policy, a quota, a kubelet admission error); the reason says which."""
+OutcomePhase = Literal["waiting", "bound", "running", "ended", "gone", "rejected"]
+"""waiting: Kubernetes does not take the pod now (a quota, missing rights); it is tried again, and nothing is freed.
+rejected: Kubernetes will never run it (a policy, a quota, a kubelet admission error); the reason says which."""
 
 
 class Outcome(Message, frozen=True, kw_only=True, tag="pod.outcome.v1"):
@@ -40,6 +43,8 @@ class Outcome(Message, frozen=True, kw_only=True, tag="pod.outcome.v1"):
     reason: ShortText = ""
     ledger_sequence: Sequence = 0
     """The commit whose decision this pod carries."""
+    attempt: Count = 0
+    """Which pod of the request it was: one that had to leave and is placed again gets another."""
     cause: ShortText = ""
 
 
@@ -110,13 +115,20 @@ EventPhase = Literal[
     "refused",
     "pending",
     "placed",
+    "waiting",
     "bound",
     "running",
     "ended",
     "withdrawn",
     "released",
     "resized",
+    "nominated",
+    "evicting",
+    "requeued",
+    "squeezed",
 ]
+"""waiting: it has a place and gets no further, with Kubernetes' own words why.
+squeezed: a process of nobody holds memory of its card that was sold before it came; nothing was taken back."""
 
 
 class RequestEvent(Message, frozen=True, kw_only=True, tag="request.event.v1"):
@@ -161,6 +173,20 @@ class ShareAssignment(Value, frozen=True, kw_only=True):
     card: ShortText
     share_milli: ShareMilli
     memory_mib: MemoryMib
+    port: Port = 0
+    """Where the pod's manager listens, on a card whose shares a token server deals out; 0 = none was free, or needed.
+    It is the pod's for as long as it is listed."""
+
+
+class PodOnNode(Value, frozen=True, kw_only=True):
+    """A pod that the ledger counts on this node, with what Kubernetes says of it; empty = not known yet."""
+
+    uid: RequestUid
+    pod_uid: ShortText = ""
+    container_id: ShortText = ""
+    """Of its one container, without the runtime's name before it; another one after each restart."""
+    cpu_limit_milli: CpuMilli = 0
+    """The CPU limit that Kubernetes enforces on the container; 0 = none."""
 
 
 class NodeShares(Message, frozen=True, kw_only=True, tag="node.shares.v1"):
@@ -170,4 +196,8 @@ class NodeShares(Message, frozen=True, kw_only=True, tag="node.shares.v1"):
     epoch: ShortText
     ledger_sequence: Sequence
     assignments: tuple[ShareAssignment, ...] = ()
+    pods: tuple[PodOnNode, ...] = ()
+    """By uid; also those without a card."""
+    last_port: Port = 0
+    """The port that was given out last: the next search begins after it, so that none is used again at once."""
     cause: ShortText = ""

@@ -4,7 +4,7 @@
     python -m contracts.schema --check    # exit code 1 and the names of stale files
 
 What flows in: `contracts.subjects`. What flows out, under `docs/api/`: `schema/<tag>.json`, `asyncapi.json`,
-`messages.md`. Files are read and written in `main` alone; `documents` is pure.
+`messages.md`, `identities.md`. Files are read and written in `main` alone; `documents` is pure.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ import msgspec
 from contracts import (
     answers,
     asyncapi,
+    constraints,
     decisions,
+    functions,
+    identitydocs,
     inventory,
     jsonschema,
     messagedocs,
     outcomes,
+    quotas,
     requests,
+    shares,
     usage,
     workloads,
 )
@@ -34,7 +39,7 @@ from contracts.catalog import all_messages, tag_of
 from contracts.fielddocs import docs_by_class
 from contracts.jsonschema import Docs
 
-MODULES = (answers, decisions, inventory, outcomes, requests, usage, workloads)
+MODULES = (answers, constraints, decisions, functions, inventory, outcomes, quotas, requests, shares, usage, workloads)
 VERSION = "1"
 """Of the wire language: the `v1` in the subjects."""
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "api"
@@ -43,7 +48,8 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "api"
 def documents(docs: Docs) -> dict[str, str]:
     """Path under `docs/api/` -> text of the file."""
     schemas = {f"schema/{tag_of(m)}.json": _json(jsonschema.document(m, docs)) for m in all_messages()}
-    return schemas | {"asyncapi.json": _json(asyncapi.document(VERSION, docs)), "messages.md": messagedocs.page(docs)}
+    pages = {"messages.md": messagedocs.page(docs), "identities.md": identitydocs.page()}
+    return schemas | pages | {"asyncapi.json": _json(asyncapi.document(VERSION, docs))}
 
 
 def field_docs(sources: Sequence[str]) -> Docs:
@@ -71,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     wanted = documents(field_docs([inspect.getsource(module) for module in MODULES]))
     folder: Path = options.folder
-    paths = [*folder.glob("schema/*.json"), *folder.glob("asyncapi.json"), *folder.glob("messages.md")]
+    paths = [*folder.glob("schema/*.json"), *folder.glob("asyncapi.json"), *folder.glob("*.md")]
     found = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
     wrong = stale(wanted, found)
     if options.check:

@@ -25,6 +25,7 @@ UsedMilli = Annotated[int, Meta(ge=0, le=WHOLE_CARD, description="thousandths of
 CardCount = Annotated[int, Meta(ge=0, le=MAX_CARDS_PER_REQUEST, description="number of cards")]
 MemoryMib = Annotated[int, Meta(ge=0, le=MAX_MEMORY_MIB, description="MiB")]
 CpuMilli = Annotated[int, Meta(ge=0, le=10_000_000, description="thousandths of a CPU core")]
+Port = Annotated[int, Meta(ge=0, le=65_535, description="TCP port, 0 = none")]
 Percent = Annotated[int, Meta(ge=0, le=100, description="percent")]
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000, description="higher goes first")]
 MAX_INTEGER = 2**53 - 1

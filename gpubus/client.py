@@ -26,6 +26,7 @@ under the same name is answered with the uid of the first.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ from typing import Any, TypeVar
 from bus import client as nats
 from bus.codec import Malformed, decode_as
 from bus.headers import inject
-from bus.protocol import Bus, BusError, BusUnavailable, Received
+from bus.protocol import Bus, BusError, BusUnavailable, NotPermitted, Received
 from bus.runtime.tracing import SpanKind, span
 from contracts import subjects
 from contracts.answers import (
@@ -47,10 +48,13 @@ from contracts.answers import (
     SubmitReply,
     Summary,
 )
+from contracts.inventory import CordonCard
 from contracts.messages import Message, encode
 from contracts.outcomes import Allocation, AllocationsPage, AskAllocations, DeadLetter, RequestEvent
 from contracts.requests import PodRequest, Resize, Withdraw
+from contracts.shares import NodeEnforcement
 from contracts.subjects import Channel
+from contracts.units import CardUuid, NodeName, card_token, node_token
 from gpubus.errors import NoAnswer, Unreachable, UsageError
 from gpubus.waiting import Goal, reached
 
@@ -134,11 +138,58 @@ class Client:
         return await self._ask("scheduler", subjects.SUBMIT, message, SubmitReply, namespace=namespace)
 
     async def resize(
-        self, name: str, *, share_milli: int, memory_mib: int, namespace: str = DEFAULT_NAMESPACE
+        self,
+        name: str,
+        *,
+        share_milli: int,
+        memory_mib: int,
+        cpu_milli: int | None = None,
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> SubmitReply:
-        """Change the slice of a placed request in place: thousandths and MiB on each of its cards."""
-        message = Resize(name=name, share_milli=share_milli, memory_mib=memory_mib)
+        """Change a placed request in place: thousandths and MiB on each of its cards, and its CPU if it is given."""
+        message = Resize(name=name, share_milli=share_milli, memory_mib=memory_mib, cpu_milli=cpu_milli)
         return await self._ask("scheduler", subjects.SUBMIT, message, SubmitReply, namespace=namespace)
+
+    # --- cards -----------------------------------------------------------------------------------------------------
+
+    async def cordon(self, node: str, card: str, *, reason: str = "", at_ms: int = 0) -> int:
+        """Take a card out of the pool: its pods stay, no new ones come. Returns the sequence in the facts stream.
+
+        Args:
+            node: its name.
+            card: its UUID.
+            reason: shown to whoever asks why the card is not offered.
+            at_ms: wall clock, for people.
+
+        Raises:
+            NoAnswer: the stream did not confirm it.
+            UsageError: node or card cannot be addressed.
+        """
+        return await self._order(node, card, cordoned=True, reason=reason, at_ms=at_ms)
+
+    async def uncordon(self, node: str, card: str, *, repaired: bool = False, reason: str = "", at_ms: int = 0) -> int:
+        """Give a card back. It is offered when its monitor calls it healthy.
+
+        Args:
+            node: its name.
+            card: its UUID.
+            repaired: the card was seen to: its monitor may believe a failed one again, once it works.
+            reason: kept with the order.
+            at_ms: wall clock, for people.
+
+        Raises:
+            NoAnswer, UsageError: as `cordon`.
+        """
+        return await self._order(node, card, cordoned=False, repaired=repaired, reason=reason, at_ms=at_ms)
+
+    async def _order(self, node: str, card: str, **said: Any) -> int:
+        subject = _subject(subjects.CORDONS, node=node_token(node), card=card_token(card))
+        order = CordonCard(node=NodeName(node), card=CardUuid(card), cause=f"operator-{said['at_ms']}", **said)
+        try:
+            stored = await self.bus.store(subject, encode(order), timeout_s=self._timeout_s)
+        except BusError as error:
+            raise NoAnswer("the facts stream", str(error)) from error
+        return stored.sequence
 
     # --- asking why ------------------------------------------------------------------------------------------------
 
@@ -163,6 +214,15 @@ class Client:
     async def cards(self) -> list[CardView]:
         """All cards and what is sold of them."""
         return [row async for page in self._pages("cards") for row in page.cards]
+
+    async def enforcement(self, node: str = "*") -> list[NodeEnforcement]:
+        """What nodes say that they enforce, each one's last word; empty for whoever may not read the facts."""
+        subject = subjects.ENFORCEMENT.pattern.format(node=node_token(node))
+        try:
+            found = await self.stored(subjects.ENFORCEMENT.stream, NodeEnforcement, subject=subject)
+        except NotPermitted:
+            return []
+        return [report for _, report in found]
 
     async def nodes(self) -> list[NodeView]:
         """All nodes."""
@@ -212,19 +272,31 @@ class Client:
                     yield event
 
     async def stored_events(self, pattern: str, from_sequence: int) -> AsyncGenerator[Received, None]:
-        """Events as they are stored, with sequence and server time."""
+        """Events as they are stored, with sequence and server time. Whoever may not read streams gets the live ones."""
         reading = self.bus.read(subjects.EVENTS.stream, subject=pattern, from_sequence=from_sequence)
         try:
             async for batch in reading:
                 for message in batch.messages:
                     yield message
+        except NotPermitted:
+            async with contextlib.aclosing(self._heard(pattern)) as heard:
+                async for message in heard:
+                    yield message
         finally:
             await _aclose(reading)
+
+    async def _heard(self, pattern: str) -> AsyncGenerator[Received, None]:
+        waiting: asyncio.Queue[Received] = asyncio.Queue()
+        async with self.bus.subscribe(pattern, waiting.put):
+            while True:
+                yield await waiting.get()
 
     async def event_head(self) -> int:
         """The sequence that the next event will have: begin there to see only what is new."""
         try:
             return await self.bus.last_sequence(subjects.EVENTS.stream) + 1
+        except NotPermitted:
+            return 1  # such a reader gets live events only
         except BusError as error:
             raise NoAnswer("the events stream", str(error)) from error
 

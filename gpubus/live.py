@@ -5,45 +5,38 @@ In: a client. Out: `View`s for `gpubus.render.top`, with rates between two looks
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
 
-import msgspec
-
-from bus.protocol import Received
-from contracts import subjects
 from contracts.answers import Summary
-from contracts.usage import NodeUsage
+from gpubus import use
 from gpubus.client import Client
+from gpubus.hearing import Hearing
+from gpubus.local.parts import Parts
 from gpubus.render.top import Rates, View
 
 
 class Watcher:
     """Remembers the last look and the last words of each monitor."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, parts: Parts | None = None) -> None:
         self._client = client
-        self._used: dict[str, int] = {}
-        self._spoke: set[str] = set()
-        self._news = asyncio.Event()
+        self._hearing = Hearing(client.bus)
+        self._parts = parts
         self._last: tuple[float, Summary] | None = None
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
         """Hear the monitors while the context is open."""
-        async with self._client.bus.subscribe(subjects.USAGE.wildcard, self._hear):
+        async with self._hearing.listening():
             yield
 
     async def heard(self, timeout_s: float) -> None:
         """Wait until every node's monitor has spoken, or the time is up: a silent one is shown as unknown."""
-        nodes = {node.node for node in await self._client.nodes()}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while not nodes <= self._spoke:
-                    self._news.clear()
-                    await self._news.wait()
+        if self._parts is not None:
+            self._parts.look()  # from here on their CPU is counted
+        await self._hearing.heard({node.node for node in await self._client.nodes()}, timeout_s)
 
     async def look(self) -> View:
         """The state now. Raises NoAnswer."""
@@ -53,18 +46,18 @@ class Watcher:
         now = time.monotonic()
         rates = rates_between(self._last, (now, summary))
         self._last = (now, summary)
-        return View(cards=cards, summary=summary, used=dict(self._used), pending=pending, rates=rates)
-
-    async def _hear(self, message: Received) -> None:
-        with contextlib.suppress(msgspec.MsgspecError):
-            usage = msgspec.json.decode(message.data, type=NodeUsage)
-            self._spoke.add(usage.node)
-            self._news.set()
-            for card in usage.cards:
-                if card.compute_percent is None:
-                    self._used.pop(card.uuid, None)
-                else:
-                    self._used[card.uuid] = card.compute_percent
+        heard = self._hearing.usage
+        busy = {uuid: card.compute_percent for uuid, card in use.cards(heard).items()}
+        return View(
+            cards=cards,
+            summary=summary,
+            used={uuid: percent for uuid, percent in busy.items() if percent is not None},
+            pending=pending,
+            rates=rates,
+            requests=use.request_use(heard),
+            strangers=use.strangers(heard),
+            parts=self._parts.look() if self._parts else (),
+        )
 
 
 def rates_between(before: tuple[float, Summary] | None, after: tuple[float, Summary]) -> Rates:

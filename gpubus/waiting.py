@@ -28,6 +28,6 @@ def reached(goal: Goal, event: RequestEvent) -> bool | None:
     """True: it is there. False: it will never be. None: not yet."""
     if event.phase in _OVER:
         return False
-    if _RANK[event.phase] >= GOALS.index(goal):
+    if _RANK.get(event.phase, -1) >= GOALS.index(goal):  # what is no step on the way says nothing about how far it is
         return True
     return None

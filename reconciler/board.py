@@ -26,7 +26,7 @@ from contracts.messages import encode
 from contracts.outcomes import NodeShares, Outcome
 from contracts.subjects import NODE_FACTS, OUTCOMES, SHARES, Channel
 from reconciler.backoff import Backoff
-from reconciler.shares import same_shares
+from reconciler.shares import keep_ports, same_shares
 
 Word = Outcome | NodeFacts | NodeShares
 BATCH = 256
@@ -192,8 +192,8 @@ class Board:
             return None
         self._learn(message)
         ours, theirs = one.wanted, one.stored
-        if isinstance(ours, NodeShares) and isinstance(theirs, NodeShares) and _outdated(ours, theirs):
-            one.wanted = None
+        if isinstance(ours, NodeShares) and isinstance(theirs, NodeShares):
+            one.wanted = None if _outdated(ours, theirs) else keep_ports(ours, theirs)
         return None
 
     def _learn(self, message: Received) -> None:

@@ -33,6 +33,10 @@ SHARES = f"{DOMAIN}shares"
 SPEC = f"{DOMAIN}spec"
 TRACEPARENT = f"{DOMAIN}traceparent"
 NONCE = f"{DOMAIN}nonce"
+FOREIGN = f"{DOMAIN}external"
+"""On a pod that somebody else made and we bound: it is never made again by us, and its end is kept by its owner."""
+ISOLATION = f"{DOMAIN}env."
+"""Before a variable's name: the annotation that an isolation backend's variable is read from, at each start."""
 GATE = f"{DOMAIN}admission"
 """Scheduling gate that an installation's admission policy puts on pods of our scheduler; we lift it."""
 
@@ -89,6 +93,16 @@ def cards_text(slices: Iterable[CardSlice]) -> str:
 def shares_text(slices: Iterable[CardSlice]) -> str:
     """`<uuid>=<thousandths>:<MiB>,…`"""  # noqa: D415 - the form ends as it ends
     return ",".join(f"{piece.card}={piece.share_milli}:{piece.memory_mib}" for piece in slices)
+
+
+def isolation_marks(values: Mapping[str, str]) -> dict[str, str]:
+    """The annotations of a backend's variables, by their names."""
+    return {f"{ISOLATION}{name}": value for name, value in values.items()}
+
+
+def isolation_of(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a pod's annotations give values to."""
+    return {key.removeprefix(ISOLATION): value for key, value in annotations.items() if key.startswith(ISOLATION)}
 
 
 def checked(*parts: Mapping[str, str]) -> None:

@@ -10,6 +10,8 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
+CONTAINER = "main"
+"""The one container of a pod that we render."""
 Quantities = dict[str, str | int]
 """Resource name to Kubernetes quantity; the API server writes strings, strangers write numbers."""
 
@@ -31,9 +33,10 @@ class Metadata(Part, frozen=True, kw_only=True):
 
 
 class Resources(Part, frozen=True, kw_only=True):
-    """What a container or a whole pod asks for."""
+    """What a container or a whole pod asks for, and the most that it may use."""
 
     requests: Quantities | None = None
+    limits: Quantities | None = None
 
 
 class Container(Part, frozen=True, kw_only=True):
@@ -54,6 +57,7 @@ class PodSpec(Part, frozen=True, kw_only=True):
     """What a pod asks for and where it is."""
 
     node_name: str = ""
+    scheduler_name: str = ""
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     overhead: Quantities | None = None
@@ -86,8 +90,19 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
     """How a container is doing, and what the kubelet keeps for it while a resize is under way."""
 
     name: str = ""
+    container_id: str = msgspec.field(name="containerID", default="")
+    """`<runtime>://<id>`; another one after each restart."""
     state: ContainerState = ContainerState()
     allocated_resources: Quantities | None = None
+
+
+class PodCondition(Part, frozen=True, kw_only=True):
+    """A condition of a pod, with why."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
 
 
 class PodStatus(Part, frozen=True, kw_only=True):
@@ -96,6 +111,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
 
 

@@ -8,7 +8,7 @@ No event, no history and no order of events matters, so a crash anywhere and a s
     not decided           Wait            Wait            Wait              Wait               Wait
     placed                Create          Bind            Publish           Publish ended      Conflict
     placed, was bound     Publish gone    Publish gone    Publish           Publish ended      Wait
-    withdrawn             Publish gone    Delete          Delete            Publish ended      Publish gone
+    withdrawn, evicted    Publish gone    Delete          Delete            Publish ended      Publish gone
     finished, unknown     Wait            Delete          Delete            Wait, then Delete  Wait
     other epoch           -               Wait            Wait              Wait               -
 
@@ -18,38 +18,15 @@ not ours is never touched. Deleting is always graceful and names the life that i
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-import msgspec
 from msgspec.structs import replace
 
 from bus.ledger.state import RequestState
-from contracts.decisions import Placement
-from contracts.outcomes import Outcome, OutcomePhase
-from contracts.units import NodeName, pod_name
-from reconciler import marks
+from reconciler import foreign_plan
+from reconciler.held import FINAL, RANK, Held, bind, delete, fault_of, outcome_of, pod_of, repairs, say, spoken_of
 from reconciler.seen import Seen
-from reconciler.steps import Annotate, Bind, Blocked, Case, Conflict, Create, Delete, Publish, Step, Ungate, Wait
+from reconciler.steps import Annotate, Blocked, Case, Conflict, Create, Publish, Resize, Step, Wait
 
-FINAL = 2
-RANK: dict[OutcomePhase, int] = {"bound": 0, "running": 1, "ended": FINAL, "gone": FINAL, "rejected": FINAL}
-"""Outcomes only go forward; the last three are the last word about a request."""
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A live request with its placement, and what has come of it so far."""
-
-    epoch: str
-    request: RequestState
-    placement: Placement
-    said: Outcome | None
-    blocked: Blocked | None
-    maybe_bound: bool
-
-    @property
-    def was_bound(self) -> bool:
-        """Its pod may have run, as the ledger or our own last word has it."""
-        return self.request.phase != "placed" or self.said is not None
+__all__ = ["plan", "pod_of"]
 
 
 def plan(case: Case) -> Step:
@@ -59,6 +36,11 @@ def plan(case: Case) -> Step:
     request = case.request
     if request is None or not request.live:
         return _over(case)
+    return _held(case, request)
+
+
+def _held(case: Case, request: RequestState) -> Step:
+    """Of a live request."""
     if request.placement is None:
         return Wait(reason="not placed")
     if case.said and RANK[case.said.phase] == FINAL:
@@ -70,19 +52,15 @@ def plan(case: Case) -> Step:
         said=case.said,
         blocked=case.blocked,
         maybe_bound=case.maybe_bound,
+        waits_for=case.waits_for,
+        isolation=case.isolation,
     )
     seen = case.seen
+    if request.request.external is not None:
+        return foreign_plan.plan(held, request.request.external, seen)
     if seen is None:
         return _absent(held)
     return next(step for rule in _PRESENT if (step := rule(held, seen)) is not None)
-
-
-def pod_of(request: RequestState) -> str:
-    """The name of a request's pod: the one it was adopted with, else the one it gets."""
-    return request.pod or _pod_name(request.request.name, request.uid)
-
-
-_pod_name = lru_cache(maxsize=32_768)(pod_name)  # a digest each, asked several times for each pod
 
 
 def _behind(case: Case) -> Step | None:
@@ -108,18 +86,20 @@ def _over(case: Case) -> Step:
         return Wait(reason=f"of epoch {seen.mark.epoch}: a rebuild adopts it, nobody else")
     if seen.terminating:
         return Wait(reason="terminating")
-    return _kept_for_logs(case, seen) if seen.terminal else _delete(seen, "the ledger has released it")
+    return _kept_for_logs(case, seen) if seen.terminal else delete(seen, "the ledger has released it")
 
 
 def _kept_for_logs(case: Case, seen: Seen) -> Step:
+    if seen.foreign:
+        return Wait(reason="ended; its owner keeps it or not")
     if case.request is not None and case.request.withdrawn:
-        return _delete(seen, "withdrawn and ended")
+        return delete(seen, "withdrawn and ended")
     if case.keep_ended_s is None:
         return Wait(reason="ended; kept for its logs")
     left_s = case.keep_ended_s - case.ended_for_s
     if left_s > 0:
         return Wait(reason="ended; kept for its logs", again_s=left_s)
-    return _delete(seen, f"ended {case.keep_ended_s:g} s ago")
+    return delete(seen, f"ended {case.keep_ended_s:g} s ago")
 
 
 # --- placed, and no pod ----------------------------------------------------------------------------------------------
@@ -127,16 +107,17 @@ def _kept_for_logs(case: Case, seen: Seen) -> Step:
 
 def _absent(held: Held) -> Step:
     """Never made, or made and gone. A pod that was bound may have run: it is not made twice."""
-    if held.request.withdrawn:
-        return Publish(outcome=_outcome(held.request, "gone", reason="withdrawn"))
+    if held.leaving:
+        return Publish(outcome=outcome_of(held.request, "gone", reason=held.leaving))
     if held.was_bound or held.maybe_bound:
-        return Publish(outcome=_outcome(held.request, "gone", reason="its pod was deleted"))
+        return Publish(outcome=outcome_of(held.request, "gone", reason="its pod was deleted"))
     blocked = held.blocked
     if blocked is None:
         return Create()
     if blocked.final:
-        return Publish(outcome=_outcome(held.request, "rejected", reason=f"{blocked.code}: {blocked.reason}"))
-    return Wait(reason=f"{blocked.code}: {blocked.reason}")
+        return Publish(outcome=outcome_of(held.request, "rejected", reason=f"{blocked.code}: {blocked.reason}"))
+    word = outcome_of(held.request, "waiting", reason=f"{blocked.code}: {blocked.reason}")
+    return Wait(reason=word.reason) if held.said == word else Publish(outcome=word)
 
 
 # --- placed, and a pod of that name: the first rule that answers -----------------------------------------------------
@@ -144,20 +125,15 @@ def _absent(held: Held) -> Step:
 
 def _occupied(held: Held, seen: Seen) -> Step | None:
     """Another pod has the name. If ours was bound, this may be ours with everything taken off: nothing is freed."""
-    if (seen.mark is not None and seen.mark.uid == held.request.uid) or _spoken_of(held, seen):
+    if (seen.mark is not None and seen.mark.uid == held.request.uid) or spoken_of(held, seen):
         return None
     if held.was_bound and seen.node:
         return Wait(reason="its pod lost its annotations, or another took its name; counted until that pod is gone")
-    if held.was_bound or held.request.withdrawn:
-        return Publish(outcome=_outcome(held.request, "gone", reason="its name is taken by another pod"))
+    if held.was_bound or held.leaving:
+        return Publish(outcome=outcome_of(held.request, "gone", reason="its name is taken by another pod"))
     whose = f"of request {seen.mark.uid}" if seen.mark and seen.managed else "that is not managed here"
     reason = f"name-taken: there is a pod of this name {whose}"
-    return Conflict(outcome=_outcome(held.request, "rejected", reason=reason))
-
-
-def _spoken_of(held: Held, seen: Seen) -> bool:
-    """The very pod that an outcome was published of, whatever its annotations say now."""
-    return held.said is not None and held.said.pod_uid != "" and held.said.pod_uid == seen.pod_uid
+    return Conflict(outcome=outcome_of(held.request, "rejected", reason=reason))
 
 
 def _another_life(held: Held, seen: Seen) -> Step | None:
@@ -165,18 +141,18 @@ def _another_life(held: Held, seen: Seen) -> Step | None:
     other = held.said is not None and held.said.pod_uid not in ("", seen.pod_uid)
     if not held.was_bound or (seen.node and not other):
         return None
-    return Publish(outcome=_outcome(held.request, "gone", reason="its pod was deleted; there is another of its name"))
+    return Publish(outcome=outcome_of(held.request, "gone", reason="its pod was deleted; there is another of its name"))
 
 
 def _ended(held: Held, seen: Seen) -> Step | None:
     """A kubelet reports the end of a pod that is being deleted before its object goes: say why it ended."""
     if not seen.terminal:
         return None
-    fault = "" if _spoken_of(held, seen) else _fault(held.placement, seen)
+    fault = "" if spoken_of(held, seen) else fault_of(held.placement, seen)
     if fault and seen.terminating:
         return Wait(reason=f"terminating: {fault}")
-    why = ("withdrawn" if held.request.withdrawn else "its pod was deleted") if seen.terminating else ""
-    return _say(held, replace(seen, reason=": ".join(filter(None, (why, seen.reason)))))
+    why = (held.leaving or "its pod was deleted") if seen.terminating else ""
+    return say(held, replace(seen, reason=": ".join(filter(None, (why, seen.reason)))))
 
 
 def _unbound(held: Held, seen: Seen) -> Step | None:
@@ -185,89 +161,43 @@ def _unbound(held: Held, seen: Seen) -> Step | None:
         return None
     if seen.terminating:
         return Wait(reason="terminating before it was bound")
-    if held.request.withdrawn:
-        return _delete(seen, "withdrawn")
-    return _refused_binding(held.blocked, seen) if held.blocked else _bind(seen)
+    if held.leaving:
+        return delete(seen, held.leaving)
+    if held.blocked:
+        return _refused_binding(held.blocked, seen)
+    return Wait(reason=held.waits_for) if held.waits_for else bind(seen)
 
 
 def _refused_binding(blocked: Blocked, seen: Seen) -> Step:
     reason = f"{blocked.code}: {blocked.reason}"
-    return _delete(seen, reason) if blocked.final else Wait(reason=reason)
-
-
-def _bind(seen: Seen) -> Step:
-    if marks.GATE in seen.gates:
-        return Ungate(index=seen.gates.index(marks.GATE))
-    if seen.gates:
-        return Wait(reason=f"scheduling gates of others are left: {', '.join(seen.gates)}")
-    return Bind(pod_uid=seen.pod_uid)
+    return delete(seen, reason) if blocked.final else Wait(reason=reason)
 
 
 def _bound(held: Held, seen: Seen) -> Step:
     """Bound and not ended."""
-    fault = _fault(held.placement, seen)
-    if fault and (seen.node != held.placement.node or not _spoken_of(held, seen)):
-        return Wait(reason=f"terminating: {fault}") if seen.terminating else _delete(seen, fault)
-    if held.request.withdrawn and not seen.terminating:
-        return _delete(seen, "withdrawn")
-    repair = {} if seen.terminating else _repair(held, seen, fault)
-    return Annotate(marks=repair) if repair else _say(held, seen)
+    fault = fault_of(held.placement, seen)
+    if fault and (seen.node != held.placement.node or not spoken_of(held, seen)):
+        return Wait(reason=f"terminating: {fault}") if seen.terminating else delete(seen, fault)
+    if held.leaving and not seen.terminating:
+        return delete(seen, held.leaving)
+    repair = {} if seen.terminating else repairs(held, seen, fault)
+    if repair:
+        return Annotate(marks=repair)
+    return _resize(held, seen) or say(held, seen)
 
 
-def _fault(placement: Placement, seen: Seen) -> str:
-    """Why this binding is not the ledger's; empty when it is. Such a pod runs without its cards, or with others'."""
-    if seen.node != placement.node:
-        return f"bound to {seen.node} instead of {placement.node}"
-    if not seen.bound_by_us:
-        return f"bound to {seen.node} by somebody else"
-    if set(filter(None, seen.cards.split(","))) != {piece.card for piece in placement.slices}:
-        return f"carries the cards {seen.cards or 'of nobody'}, which are not those of its placement"
-    return ""
+def _resize(held: Held, seen: Seen) -> Step | None:
+    """The ledger counts another CPU request than the container has: it is changed in place.
 
-
-def _repair(held: Held, seen: Seen, fault: str) -> dict[str, str]:
-    """Annotations to write again; empty when they are right."""
-    slices = held.placement.slices
-    if not fault:
-        wanted = marks.shares_text(slices)
-        return {} if seen.shares == wanted else {marks.SHARES: wanted}
-    uid, at = held.request.uid, held.request.decided_at
-    return {marks.UID: uid} | marks.binding_marks(uid, slices, node=seen.node, epoch=held.epoch, sequence=at)
+    Never to or from none, which would be another class of service and is refused.
+    """
+    wanted = held.placement.cpu_milli
+    if seen.terminating or not wanted or not seen.cpu_milli or seen.cpu_milli == wanted:
+        return None
+    if held.blocked is None:
+        return Resize(cpu_milli=wanted)
+    refused = f"resize to {wanted}m refused: {held.blocked.code}: {held.blocked.reason}"
+    return say(held, replace(seen, reason=refused[:1000]))
 
 
 _PRESENT = (_occupied, _another_life, _ended, _unbound, _bound)
-
-
-# --- what is done and said -------------------------------------------------------------------------------------------
-
-
-def _say(held: Held, seen: Seen) -> Step:
-    """Publish how far it is, if that is news."""
-    if seen.phase == "unbound":
-        raise AssertionError(f"{held.request.uid}: nothing is said of an unbound pod")
-    said, outcome = held.said, _outcome(held.request, seen.phase, seen=seen, reason=seen.reason)
-    if said and (outcome == said or RANK[outcome.phase] < RANK[said.phase]):
-        return Wait(reason=f"{said.phase}; said so")
-    return Publish(outcome=outcome)
-
-
-def _delete(seen: Seen, reason: str) -> Delete:
-    """With its own grace, at least a second: grace 0 removes the object while the process lives on."""
-    return Delete(pod_uid=seen.pod_uid, grace_s=max(1, seen.grace_s), reason=reason)
-
-
-def _outcome(request: RequestState, phase: OutcomePhase, *, seen: Seen | None = None, reason: str = "") -> Outcome:
-    node = seen.node if seen else (request.placement.node if request.placement else "")
-    return Outcome(
-        uid=request.uid,
-        namespace=request.accepted.namespace,
-        name=request.request.name,
-        phase=phase,
-        pod=pod_of(request),
-        pod_uid=seen.pod_uid if seen else "",
-        node=NodeName(node),
-        exit_code=seen.exit_code if seen else None,
-        reason=reason[:1024],
-        ledger_sequence=request.decided_at,
-        cause=request.uid,
-    )

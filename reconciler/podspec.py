@@ -16,20 +16,22 @@ import msgspec
 from msgspec.structs import replace
 
 from bus.ledger.state import RequestState
+from contracts.isolation import Entry, HostPaths, Mount, PodChanges
 from contracts.messages import encode
 from contracts.requests import PodRequest, PodTemplate, Toleration
 from reconciler import marks
-from reconciler.objects import Pod
+from reconciler.objects import CONTAINER, Pod
 from reconciler.plan import pod_of
 
 SCHEDULER = "gpubus"
-CONTAINER = "main"
 CARD_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 """The runtime reads the second one; CUDA itself reads the first, which an image may have set to an index."""
+CARD_SOURCES = dict.fromkeys(CARD_VARIABLES, f"metadata.annotations['{marks.CARDS}']")
+"""Where each is read from: the annotation that the binding writes."""
 SIMULATED = f"{marks.DOMAIN}simulated-"
 """Annotations that tell a simulated kubelet how long to run a pod: the only ones in our domain that users may set."""
 _OURS = re.compile(r"(.*\.)?gpubus\.dev/")
-RESERVED_PREFIXES = ("NVIDIA_", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "CUDA_DEVICE_ORDER", "LD_", "GPUBUS_")
+RESERVED_PREFIXES = ("NVIDIA_", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_", "CUDA_DEVICE_", "LD_", "POD_MANAGER_", "GPUBUS_")
 
 SECURITY = {
     "allowPrivilegeEscalation": False,
@@ -48,13 +50,18 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
 
     run_as_user: int | None = None
     """Numeric user of every container; None leaves it to the image, which then must not be root."""
+    paths: HostPaths = HostPaths()
+    """Where the parts of the isolation backends lie on every node."""
 
 
 DEFAULT_RULES = PodRules()
+NO_CHANGES = PodChanges()
 
 
-def manifest(request: RequestState, *, epoch: str, rules: PodRules = DEFAULT_RULES) -> bytes:
-    """The pod, as JSON for a create.
+def manifest(
+    request: RequestState, *, epoch: str, rules: PodRules = DEFAULT_RULES, changes: PodChanges = NO_CHANGES
+) -> bytes:
+    """The pod, as JSON for a create. `changes` is what the isolation of its cards sets in it.
 
     Raises:
         NotRenderable: a reserved name, or annotations beyond what Kubernetes takes.
@@ -68,7 +75,7 @@ def manifest(request: RequestState, *, epoch: str, rules: PodRules = DEFAULT_RUL
         sequence=request.decided_at,
         traceparent=request.accepted.trace,
     )
-    _check_size(request, own)
+    _check_size(request, own, changes)
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
@@ -76,16 +83,16 @@ def manifest(request: RequestState, *, epoch: str, rules: PodRules = DEFAULT_RUL
             "metadata": {
                 "name": pod_of(request),
                 "namespace": request.accepted.namespace,
-                "labels": {**asked.pod.labels, marks.MANAGED: "true", marks.REQUEST: asked.name},
+                "labels": {**asked.pod.labels, **labels_of(request)},
                 "annotations": {**asked.pod.annotations, **own},
             },
-            "spec": _spec(asked, rules),
+            "spec": _spec(asked, rules, changes),
         },
         order="deterministic",
     )
 
 
-def assignment(request: RequestState, *, epoch: str) -> dict[str, str]:
+def assignment(request: RequestState, *, epoch: str, changes: PodChanges = NO_CHANGES) -> dict[str, str]:
     """What the binding writes into the pod.
 
     Raises:
@@ -94,9 +101,31 @@ def assignment(request: RequestState, *, epoch: str) -> dict[str, str]:
     placement = request.placement
     if placement is None:
         raise NotRenderable(f"{request.uid} has no placement to bind to")
-    return marks.binding_marks(
+    own = marks.binding_marks(
         request.uid, placement.slices, node=placement.node, epoch=epoch, sequence=request.decided_at
     )
+    return own | marks.isolation_marks(changes.marks) | (_foreign(request, epoch) if request.request.external else {})
+
+
+def _foreign(request: RequestState, epoch: str) -> dict[str, str]:
+    """What a pod of ours is created with: a pod of somebody else gets it when it is bound."""
+    asked, trace = encode(request.request), request.accepted.trace
+    made = marks.request_marks(request.uid, asked, epoch=epoch, sequence=request.decided_at, traceparent=trace)
+    return made | {marks.FOREIGN: "true"}
+
+
+def sources(changes: PodChanges) -> dict[str, str]:
+    """Where each variable of the platform is read from in a pod: a field, or `=<value>`."""
+    from_fields = {
+        entry.name: f"metadata.annotations['{marks.ISOLATION}{entry.name}']" if entry.marked else entry.field
+        for entry in changes.env
+    }
+    return {entry.name: from_fields[entry.name] or f"={entry.value}" for entry in changes.env} | CARD_SOURCES
+
+
+def labels_of(request: RequestState) -> dict[str, str]:
+    """The labels by which a pod is found to be ours."""
+    return {marks.MANAGED: "true", marks.REQUEST: request.request.name}
 
 
 def binding(request: RequestState, assigned: dict[str, str], *, pod_uid: str) -> bytes:
@@ -106,11 +135,15 @@ def binding(request: RequestState, assigned: dict[str, str], *, pod_uid: str) ->
         {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod_of(request), "uid": pod_uid, "annotations": assigned},
+            "metadata": {"name": pod_of(request), "uid": pod_uid, "annotations": assigned, **_labels(request)},
             "target": {"kind": "Node", "name": request.placement.node if request.placement else ""},
         },
         order="deterministic",
     )
+
+
+def _labels(request: RequestState) -> dict[str, dict[str, str]]:
+    return {"labels": labels_of(request)} if request.request.external else {}
 
 
 def as_bound(pod: Pod, request: RequestState, assigned: dict[str, str]) -> Pod:
@@ -123,7 +156,7 @@ def as_bound(pod: Pod, request: RequestState, assigned: dict[str, str]) -> Pod:
 # --- the parts of a pod ----------------------------------------------------------------------------------------------
 
 
-def _spec(asked: PodRequest, rules: PodRules) -> dict[str, Any]:
+def _spec(asked: PodRequest, rules: PodRules, changes: PodChanges) -> dict[str, Any]:
     security = SECURITY if rules.run_as_user is None else {**SECURITY, "runAsUser": rules.run_as_user}
     return {
         "schedulerName": SCHEDULER,
@@ -132,28 +165,50 @@ def _spec(asked: PodRequest, rules: PodRules) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [{**_container(asked.pod), "securityContext": security}],
+        "containers": [{**_container(asked.pod, changes), "securityContext": security}],
+        **({"volumes": [_volume(mount) for mount in changes.mounts]} if changes.mounts else {}),
         **({"nodeSelector": asked.node_selector} if asked.node_selector else {}),
         **({"tolerations": [_toleration(t) for t in asked.tolerations]} if asked.tolerations else {}),
     }
 
 
-def _container(template: PodTemplate) -> dict[str, Any]:
+def _container(template: PodTemplate, changes: PodChanges) -> dict[str, Any]:
+    env = ({"name": e.name, "value": e.value} for e in template.env)
     return {
         "name": CONTAINER,
         "image": template.image,
         **({"command": template.command} if template.command else {}),
         **({"args": template.args} if template.args else {}),
         **({"workingDir": template.working_dir} if template.working_dir else {}),
-        "env": [*({"name": e.name, "value": e.value} for e in template.env), *map(_card_variable, CARD_VARIABLES)],
+        "env": [*env, *map(_entry, changes.env), *map(_card_variable, CARD_VARIABLES)],
         "resources": _resources(template),
+        **({"volumeMounts": [_volume_mount(mount) for mount in changes.mounts]} if changes.mounts else {}),
     }
 
 
 def _card_variable(name: str) -> dict[str, Any]:
     """Resolved at each container start; absent or empty means no card, also where the image says `all`."""
-    field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{marks.CARDS}']"}
-    return {"name": name, "valueFrom": {"fieldRef": field}}
+    return _from_field(name, f"metadata.annotations['{marks.CARDS}']")
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    """A variable of an isolation backend."""
+    if entry.marked:
+        return _from_field(entry.name, f"metadata.annotations['{marks.ISOLATION}{entry.name}']")
+    return _from_field(entry.name, entry.field) if entry.field else {"name": entry.name, "value": entry.value}
+
+
+def _from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _volume(mount: Mount) -> dict[str, Any]:
+    """A folder of the node. It must be there: one that the kubelet made would be empty, and hold nobody."""
+    return {"name": mount.name, "hostPath": {"path": mount.host_path, "type": "Directory"}}
+
+
+def _volume_mount(mount: Mount) -> dict[str, Any]:
+    return {"name": mount.name, "mountPath": mount.path, "readOnly": mount.read_only}
 
 
 def _resources(template: PodTemplate) -> dict[str, Any]:
@@ -186,10 +241,11 @@ def _check_names(template: PodTemplate) -> None:
             raise NotRenderable(f"{kind} {taken[0]} is in a domain of ours")
 
 
-def _check_size(request: RequestState, own: dict[str, str]) -> None:
+def _check_size(request: RequestState, own: dict[str, str], changes: PodChanges) -> None:
     """Of the pod as it will be once bound: too late is when the binding has been accepted."""
     slices = request.placement.slices if request.placement else ()
     later = {marks.SHARES: marks.shares_text(slices), marks.CARDS: marks.cards_text(slices), marks.NONCE: "0" * 16}
+    later |= marks.isolation_marks(changes.marks)
     try:
         marks.checked(request.request.pod.annotations, own, later)
     except marks.BadMark as error:

@@ -19,6 +19,7 @@ from reconciler.board import Board
 from reconciler.facts import gone, node_facts
 from reconciler.informer import Informer
 from reconciler.objects import Node, Pod
+from reconciler.seen import Seen, look
 from reconciler.shares import node_shares
 from reconciler.store import Change
 from reconciler.view import View
@@ -28,8 +29,8 @@ class Gathered:
     """Names that have news. `run` hands them over, at most every `every_s`, while `may_act` says so."""
 
     def __init__(self, every_s: float, may_act: Callable[[], bool]) -> None:
-        self._every_s = every_s
-        self._may_act = may_act
+        self.every_s = every_s
+        self.may_act = may_act
         self._names: set[str] = set()
         self._some = asyncio.Event()
 
@@ -43,9 +44,9 @@ class Gathered:
         """For ever."""
         while True:
             await self._some.wait()
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(self.every_s)
             self._some.clear()
-            if not self._may_act():
+            if not self.may_act():
                 continue
             names, self._names = sorted(self._names), set()
             for name in names:
@@ -100,12 +101,24 @@ class FactsDesk:
         return self._view.counted((pod.metadata.annotations or {}).get(marks.UID, ""), pod.spec.node_name)
 
 
+PODS_EVERY_S = 1.0
+"""Pause in which news of our own pods gathers before their nodes are told: each pod has several on its way to running,
+and only who measures or limits its CPU asks for them."""
+
+
 class SharesDesk:
     """Shares of the pods on nodes."""
 
-    def __init__(self, view: View, board: Board, gathered: Gathered) -> None:
-        self._view, self._board = view, board
+    def __init__(self, view: View, pods: Informer[Pod], board: Board, gathered: Gathered) -> None:
+        self._view, self._pods, self._board = view, pods, board
         self.gathered = gathered
+        self._looks: dict[str, tuple[Pod, Seen]] = {}
+        self.pods_gathered = Gathered(max(PODS_EVERY_S, gathered.every_s), gathered.may_act)
+
+    def pods_changed(self, changes: Iterable[Change[Pod]]) -> None:
+        """A pod of ours got its node, its container, or another one."""
+        pods = (change.object for change in changes if marks.UID in (change.object.metadata.annotations or {}))
+        self.pods_gathered.add(pod.spec.node_name for pod in pods)
 
     def folded(self, commit: Commit) -> None:
         """A commit was folded: the nodes where it gave, took or changed something."""
@@ -115,6 +128,7 @@ class SharesDesk:
 
     def everything(self) -> None:
         """All nodes that hold something, or were last said to."""
+        self._looks.clear()  # pods that are gone are not asked for any more, and would stay here
         held = [name for name, node in self._view.state.nodes.items() if node.residents]
         spoken = [word.node for _, word in self._board.words() if isinstance(word, NodeShares)]
         self.gathered.add([*held, *spoken])
@@ -122,9 +136,21 @@ class SharesDesk:
     def tell(self, name: str) -> None:
         """Say the shares of one node; of a node that never held anything, nothing."""
         subject = SHARES.subject(node=node_token(name))
-        shares = node_shares(self._view.state, name)
-        if shares.assignments or self._board.last(subject) is not None:
+        before = self._board.last(subject)
+        known = before if isinstance(before, NodeShares) else None
+        shares = node_shares(self._view.state, name, self._seen, known)
+        if shares.assignments or shares.pods or before is not None:
             self._board.say(subject, shares)
+
+    def _seen(self, key: str) -> Seen | None:
+        """The pod as seen; looked at once for each version of it."""
+        pod = self._pods.store.get(key)
+        if pod is None:
+            return None
+        before = self._looks.get(key)
+        if before is None or before[0] is not pod:
+            before = self._looks[key] = (pod, look(pod))
+        return before[1]
 
 
 def _starts(commit: Commit) -> bool:

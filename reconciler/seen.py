@@ -11,9 +11,12 @@ from typing import Literal
 import msgspec
 
 from reconciler import marks
-from reconciler.objects import ContainerStatus, Pod
+from reconciler.objects import CONTAINER, ContainerStatus, Pod
+from reconciler.quantity import MILLI, BadQuantity, ceil_in, parse
 
 SeenPhase = Literal["unbound", "bound", "running", "ended", "rejected"]
+Resizing = Literal["", "in-progress", "deferred", "infeasible", "error"]
+"""deferred: the kubelet takes it up by itself when the node has room. infeasible: it never will."""
 
 NOT_ADMITTED = frozenset(
     {"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "PodLevelResourcesNotAdmittedReason"}
@@ -32,7 +35,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     phase: SeenPhase = "unbound"
     node: str = ""
     managed: bool = True
-    """Carries our label."""
+    """Carries our label, or was bound by us."""
+    foreign: bool = False
+    """Somebody else made it."""
     mark: marks.Mark | None = None
     bound_by_us: bool = False
     cards: str = ""
@@ -40,6 +45,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     terminating: bool = False
     gates: tuple[str, ...] = ()
     grace_s: int = 30
+    isolation: dict[str, str] = {}
+    """What its backend's variables are read from: the variable's name and the value in its annotation."""
+    cpu_milli: int | None = None
+    """CPU that the container's spec asks for; None = nothing, or not readable."""
+    cpu_limit_milli: int | None = None
+    """The most that the kubelet lets it have."""
+    container_id: str = ""
+    """Of the container as it runs now, without the runtime's name."""
+    resize: Resizing = ""
+    """How far an in-place change of its resources is."""
     exit_code: int | None = None
     reason: str = ""
 
@@ -53,19 +68,26 @@ def look(pod: Pod) -> Seen:
     """What there is to see."""
     annotations = pod.metadata.annotations or {}
     phase = _phase(pod)
+    ours = marks.bound_by_us(annotations, pod.spec.node_name)
     grace_s = pod.spec.termination_grace_period_seconds
     return Seen(
         pod_uid=pod.metadata.uid,
         phase=phase,
         node=pod.spec.node_name,
-        managed=(pod.metadata.labels or {}).get(marks.MANAGED) == "true",
+        managed=(pod.metadata.labels or {}).get(marks.MANAGED) == "true" or ours,
+        foreign=marks.FOREIGN in annotations,
         mark=marks.mark_of(annotations),
-        bound_by_us=marks.bound_by_us(annotations, pod.spec.node_name),
+        bound_by_us=ours,
         cards=annotations.get(marks.CARDS, ""),
         shares=annotations.get(marks.SHARES, ""),
         terminating=pod.metadata.deletion_timestamp is not None,
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates or ()),
         grace_s=30 if grace_s is None else grace_s,
+        isolation=marks.isolation_of(annotations),
+        cpu_milli=_cpu(pod, limit=False),
+        cpu_limit_milli=_cpu(pod, limit=True),
+        container_id=_container_id(pod),
+        resize=resizing(pod),
         exit_code=_exit_code(pod) if phase == "ended" else None,
         reason=_reason(pod, phase),
     )
@@ -79,6 +101,43 @@ def _phase(pod: Pod) -> SeenPhase:
     if not pod.spec.node_name:
         return "unbound"
     return "running" if pod.status.phase == "Running" else "bound"
+
+
+def resizing(pod: Pod) -> Resizing:
+    """What the kubelet says of an in-place change; nothing once it is done."""
+    for condition in pod.status.conditions or ():
+        if condition.status != "True":
+            continue
+        if condition.type == "PodResizePending":
+            return "infeasible" if condition.reason == "Infeasible" else "deferred"
+        if condition.type == "PodResizeInProgress":
+            return "error" if condition.reason == "Error" else "in-progress"
+    return ""
+
+
+def _resize_told(pod: Pod) -> str:
+    """`resize deferred: Node didn't have enough capacity: cpu, …`; empty while nothing is wrong with it."""
+    kind = resizing(pod)
+    if kind in ("", "in-progress"):
+        return ""
+    told = [c.message for c in pod.status.conditions or () if c.type.startswith("PodResize") and c.status == "True"]
+    return f"resize {kind}: {told[0] if told and told[0] else 'no reason given'}"
+
+
+def _cpu(pod: Pod, *, limit: bool) -> int | None:
+    """Of the one container that we render; the webhooks of others may have put more beside it."""
+    own = next((c for c in pod.spec.containers or () if c.name == CONTAINER), None)
+    resources = own.resources if own else None
+    amounts = (resources.limits if limit else resources.requests) if resources else None
+    try:
+        return ceil_in(parse((amounts or {})["cpu"]), MILLI)
+    except (KeyError, BadQuantity):
+        return None
+
+
+def _container_id(pod: Pod) -> str:
+    own = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
+    return own.container_id.rpartition("//")[2] if own else ""
 
 
 def _not_admitted(pod: Pod) -> bool:
@@ -104,7 +163,7 @@ def _reason(pod: Pod, phase: SeenPhase) -> str:
     if phase == "bound":
         waits = [status.state.waiting.reason for status in pod.status.container_statuses or () if status.state.waiting]
         return next((_SAME.get(why, why) for why in waits if why and why not in STILL_STARTING), "")
-    return ""
+    return _resize_told(pod)[:1000]
 
 
 def _end_reason(pod: Pod) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
 from typing import Any
@@ -34,8 +35,10 @@ from contracts.messages import encode
 from contracts.outcomes import AskAllocations, Outcome
 from contracts.subjects import ALLOCATIONS
 from reconciler import marks
+from reconciler.adopt_desk import AdoptDesk
 from reconciler.board import Board
 from reconciler.calls import NODES, PODS, Kube
+from reconciler.events_desk import EventsDesk
 from reconciler.freshness import Freshness
 from reconciler.informer import Informer
 from reconciler.objects import Node, Pod
@@ -43,6 +46,7 @@ from reconciler.podspec import PodRules
 from reconciler.protocol import Transport
 from reconciler.publishing import FactsDesk, Gathered, SharesDesk
 from reconciler.queue import WorkQueue
+from reconciler.readiness import Readiness
 from reconciler.rebuild import page
 from reconciler.settings import ReconcilingSettings
 from reconciler.store import Change
@@ -53,8 +57,15 @@ GATE_S = 0.05
 """How often it is asked whether work may begin; that it must stop is asked before each step."""
 DRAIN_S = 3.0
 START_S = 60.0
+ADOPTING = 16
+"""Pods of others that are looked at together: each takes a read and an answer of the scheduler."""
 
 _log = logging.getLogger(__name__)
+
+
+def wall_ms() -> int:
+    """For the times that people read; nothing is decided by it."""
+    return time.time_ns() // 1_000_000
 
 
 class NotSure(Exception):  # noqa: N818 - named by what is the case
@@ -115,7 +126,20 @@ class Reconciler:
         self.facts = FactsDesk(
             self.view, self.pods, self.nodes, self.board, Gathered(settings.facts_every_s, self.may_act)
         )
-        self.shares = SharesDesk(self.view, self.board, Gathered(settings.shares_every_s, self.may_act))
+        self.shares = SharesDesk(self.view, self.pods, self.board, Gathered(settings.shares_every_s, self.may_act))
+        self.readiness = Readiness(bus, self._node_reported)
+        now_s = asyncio.get_running_loop().time
+        self.people = EventsDesk(kube, now_s=now_s, wall_ms=wall_ms, instance=incarnation)
+        self.adopting = AdoptDesk(
+            bus=bus,
+            view=self.view,
+            pods=self.pods,
+            kube=kube,
+            desk=self.people,
+            may_act=self.may_act,
+            now_s=now_s,
+            rng=rng,
+        )
         self.worker = Worker(
             view=self.view,
             pods=self.pods,
@@ -123,8 +147,9 @@ class Reconciler:
             board=self.board,
             queue=self.queue,
             may_act=self.may_act,
-            now=asyncio.get_running_loop().time,
-            pod_rules=PodRules(run_as_user=settings.pods.run_as_user or None),
+            now=now_s,
+            report_of=self.readiness.of,
+            pod_rules=PodRules(run_as_user=settings.pods.run_as_user or None, paths=settings.pods.paths()),
             keep_ended_s=settings.pods.keep_ended_s,
         )
 
@@ -175,8 +200,10 @@ class Reconciler:
             tasks = [group.create_task(work, name=name) for name, work in self._parts()]
             await stop.wait()
             self.queue.gate.clear()
+            self.adopting.queue.gate.clear()
             await self._drain()
             self.queue.close()
+            self.adopting.queue.close()
             for task in tasks:
                 task.cancel()
 
@@ -191,7 +218,11 @@ class Reconciler:
         yield "board", self.board.run()
         yield "facts", self.facts.gathered.run(self.facts.tell)
         yield "shares", self.shares.gathered.run(self.shares.tell)
+        yield "pods on nodes", self.shares.pods_gathered.run(self.shares.tell)
+        yield "readiness", self.readiness.run()
         yield "reconcile", self.queue.run(self.worker.work)
+        yield "adopt", self.adopting.queue.run(self.adopting.work, width=ADOPTING)
+        yield "hear why they wait", self.adopting.hear()
 
     async def _follow(self) -> None:
         async with aclosing(follow(self._bus, self._state)) as commits:
@@ -200,6 +231,7 @@ class Reconciler:
                     self.queue.add(key)
                 self.facts.folded(commit)
                 self.shares.folded(commit)
+                self.adopting.folded(commit)
                 self.freshness.folded()
 
     async def _gate(self) -> None:
@@ -207,10 +239,12 @@ class Reconciler:
         while True:
             if not self.may_act():
                 self.queue.gate.clear()
+                self.adopting.queue.gate.clear()
             elif not self.queue.gate.is_set():
                 _log.info("active", extra={"pods": len(self.pods.store.objects), "ledger": self._state.sequence})
                 self.everything()
                 self.queue.gate.set()
+                self.adopting.queue.gate.set()
             await asyncio.sleep(GATE_S)
 
     async def _sweep(self) -> None:
@@ -240,6 +274,7 @@ class Reconciler:
             self.queue.add(key)
         self.facts.everything()
         self.shares.everything()
+        self.adopting.everything()
 
     def tidy(self) -> None:
         """Forget words about requests that are over."""
@@ -258,6 +293,13 @@ class Reconciler:
             if change.key in self.view or _carries_marks(change.object):
                 self.queue.add(change.key)
         self.facts.pods_changed(changes)
+        self.shares.pods_changed(changes)
+        self.adopting.pods_changed(changes)
+
+    def _node_reported(self, node: str) -> None:
+        """Its pods may wait for what it has prepared now."""
+        for key in self.view.pods_on(node):
+            self.queue.add(key)
 
     def _nodes_changed(self, changes: list[Change[Node]]) -> None:
         self.facts.nodes_changed(changes)

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from bus.runtime.settings import Seconds, ServiceSettings, Settings, Text
+from contracts.isolation import DEFAULT_PATHS, HostPaths
 
 
 class KubernetesSettings(Settings, frozen=True, kw_only=True):
@@ -33,11 +34,21 @@ class PodSettings(Settings, frozen=True, kw_only=True):
 
     Most images name no user, which is root, and under `restricted` a kubelet never starts those.
     """
+    mps_path: Text = DEFAULT_PATHS.mps
+    """Folder of the MPS control daemon on every node, as `monitor.enforce.mps_path` says it."""
+    hami_path: Text = DEFAULT_PATHS.hami
+    """Folder of HAMi-core's library on every node, as `monitor.enforce.hami_path` says it."""
+    gemini_path: Text = DEFAULT_PATHS.gemini
+    """Folder of KubeShare on every node, as `monitor.enforce.gemini_path` says it."""
     keep_ended_s: Annotated[float, Meta(ge=0, le=30 * 86_400)] | None = None
     """Seconds that the pod of a finished request is kept, so that its logs can be read. Unset: for ever.
 
     Its card is free at once, whatever this says. A restart of the reconciler begins the time anew.
     """
+
+    def paths(self) -> HostPaths:
+        """Where pods find what their isolation needs."""
+        return HostPaths(mps=self.mps_path, hami=self.hami_path, gemini=self.gemini_path)
 
 
 class ReconcilingSettings(Settings, frozen=True, kw_only=True):

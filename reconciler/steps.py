@@ -35,6 +35,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The refusal that still stands."""
     maybe_bound: bool = False
     """A binding of its pod was sent and never answered."""
+    waits_for: str = ""
+    """What its node has not prepared yet for the isolation of its cards; it is not bound before."""
+    isolation: dict[str, str] = {}
+    """What its isolation's variables should say, by name."""
     ended_for_s: float = 0.0
     """How long the pod has been terminal, as far as we know; too little rather than too much."""
     keep_ended_s: float | None = None
@@ -65,6 +69,12 @@ class Annotate(Step, frozen=True, kw_only=True):
     """Write our annotations again: the slices changed in place, or somebody changed what we had written."""
 
     marks: dict[str, str]
+
+
+class Resize(Step, frozen=True, kw_only=True):
+    """Change the CPU that the container asks for, in place, to what the ledger counts."""
+
+    cpu_milli: int
 
 
 class Delete(Step, frozen=True, kw_only=True):

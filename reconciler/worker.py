@@ -25,17 +25,33 @@ from bus.headers import inject
 from bus.ledger.state import RequestState
 from bus.runtime import semconv
 from bus.runtime.tracing import meter, span
+from contracts.isolation import CannotIsolate, PodChanges
 from contracts.outcomes import Outcome
+from contracts.shares import NodeEnforcement
 from contracts.subjects import OUTCOMES
-from reconciler import errors, podspec
+from reconciler import errors, foreign, marks, podspec
 from reconciler.board import Board
 from reconciler.calls import Kube
 from reconciler.informer import Informer
+from reconciler.isolation import Isolation, isolation
 from reconciler.objects import Pod
 from reconciler.plan import plan, pod_of
 from reconciler.queue import WorkQueue
 from reconciler.seen import Seen, look
-from reconciler.steps import Annotate, Bind, Blocked, Case, Conflict, Create, Delete, Publish, Step, Ungate, Wait
+from reconciler.steps import (
+    Annotate,
+    Bind,
+    Blocked,
+    Case,
+    Conflict,
+    Create,
+    Delete,
+    Publish,
+    Resize,
+    Step,
+    Ungate,
+    Wait,
+)
 from reconciler.view import View
 
 STEPS = 8
@@ -64,6 +80,7 @@ class Worker:
         pods: what Kubernetes has.
         may_act: whether this process may write now; asked before each step.
         now: a clock that does not jump, in seconds.
+        report_of: what a node has said that it enforces.
         keep_ended_s: see `Case`.
     """
 
@@ -77,11 +94,12 @@ class Worker:
         queue: WorkQueue,
         may_act: Callable[[], bool],
         now: Callable[[], float],
+        report_of: Callable[[str], NodeEnforcement | None] = lambda _: None,
         pod_rules: podspec.PodRules = podspec.DEFAULT_RULES,
         keep_ended_s: float | None = None,
     ) -> None:
         self._view, self._pods, self._kube, self._board, self._queue = view, pods, kube, board, queue
-        self._may_act, self._now = may_act, now
+        self._may_act, self._now, self._report_of = may_act, now, report_of
         self._pod_rules, self._keep_ended_s = pod_rules, keep_ended_s
         self._looks: dict[str, tuple[Pod, Seen]] = {}
         self._unsure: set[str] = set()
@@ -130,6 +148,7 @@ class Worker:
     def _case(self, key: str) -> Case:
         seen = self._look(key)
         request = self._view.request(key, seen.mark.uid if seen and seen.mark else None)
+        isolated = self._isolated(request) if request and request.live else Isolation()
         return Case(
             epoch=self._view.state.epoch,
             sequence=self._view.state.sequence,
@@ -138,9 +157,26 @@ class Worker:
             said=self._said(request) if request else None,
             blocked=self._blocked(key),
             maybe_bound=key in self._maybe_bound,
+            waits_for=isolated.waits_for,
+            isolation=isolated.changes.marks,
             ended_for_s=self._ended_for_s(key, seen),
             keep_ended_s=self._keep_ended_s,
         )
+
+    def _isolated(self, request: RequestState) -> Isolation:
+        """A placement that nothing can hold apart is refused when its pod is made; one that runs is let be."""
+        try:
+            return self._isolation(request)
+        except podspec.NotRenderable as error:
+            return Isolation(waits_for=str(error))
+
+    def _isolation(self, request: RequestState) -> Isolation:
+        """Raises NotRenderable: nothing can hold its cards apart."""
+        node = request.placement.node if request.placement else ""
+        try:
+            return isolation(self._view.state, request, self._report_of(node), self._pod_rules.paths)
+        except CannotIsolate as error:
+            raise podspec.NotRenderable(str(error)) from error
 
     def _look(self, key: str) -> Seen | None:
         """The pod as seen; looked at once for each version of it."""
@@ -156,7 +192,8 @@ class Worker:
     def _said(self, request: RequestState) -> Outcome | None:
         """Our last word about this very request: an earlier one of its name had other words."""
         word = self._board.last(_subject(request))
-        return word if isinstance(word, Outcome) and word.uid == request.uid else None
+        ours = isinstance(word, Outcome) and word.uid == request.uid and word.attempt == request.attempt
+        return word if isinstance(word, Outcome) and ours else None
 
     def _blocked(self, key: str) -> Blocked | None:
         refusal = self._refusals.get(key)
@@ -204,12 +241,15 @@ class Worker:
         elif isinstance(step, Annotate):
             pod_uid = case.seen.pod_uid if case.seen else ""
             self._pods.own(await self._kube.annotate(namespace, name, pod_uid, step.marks))
+        elif isinstance(step, Resize):
+            await self._resize(key, step)
         elif isinstance(step, Publish | Conflict):
             await self._say(key, case, request, step.outcome)
         self._done.add(1, {"step": type(step).__name__.lower()})
 
     async def _create(self, key: str, request: RequestState) -> None:
-        body = podspec.manifest(request, epoch=self._view.state.epoch, rules=self._pod_rules)
+        changes = self._isolation(request).changes
+        body = podspec.manifest(request, epoch=self._view.state.epoch, rules=self._pod_rules, changes=changes)
         try:
             with span("create", parent=request.accepted.trace, attributes=_attributes(key, request)):
                 pod = await self._kube.create(request.accepted.namespace, body)
@@ -222,7 +262,10 @@ class Worker:
             self._pods.own(pod)
 
     async def _bind(self, key: str, request: RequestState, step: Bind) -> None:
-        assigned = podspec.assignment(request, epoch=self._view.state.epoch)
+        changes = self._isolation(request).changes
+        assigned = podspec.assignment(request, epoch=self._view.state.epoch, changes=changes)
+        if request.request.external is not None and not await self._fits(key, request, changes, assigned):
+            return
         body = podspec.binding(request, assigned, pod_uid=step.pod_uid)
         self._maybe_bound.add(key)
         try:
@@ -241,6 +284,37 @@ class Worker:
         pod = self._pods.store.get(key)
         if pod is not None and pod.metadata.uid == step.pod_uid and not pod.spec.node_name:
             self._pods.own(podspec.as_bound(pod, request, assigned))
+
+    async def _fits(self, key: str, request: RequestState, changes: PodChanges, assigned: dict[str, str]) -> bool:
+        """Whether somebody else's pod is, right now, what was placed, and sees nothing but what it was given."""
+        namespace, _, name = key.partition("/")
+        pod = await self._kube.read(f"/api/v1/namespaces/{namespace}/pods/{name}", foreign.DECODER)
+        if pod is None or request.request.external is None or pod.metadata.uid != request.request.external.uid:
+            raise errors.Conflict(f"{key} is another one by now", "uid")
+        try:
+            marks.checked(pod.metadata.annotations or {}, assigned)
+        except marks.BadMark as error:
+            raise podspec.NotRenderable(str(error)) from error
+        mounts = [(mount.host_path, mount.path) for mount in changes.mounts]
+        other = foreign.mismatch(pod, request.request)
+        lacking = other or foreign.uninjected(pod, podspec.sources(changes), mounts)
+        if lacking:
+            self._refuse(key, "changed" if other else "not-injected", lacking, final=True)
+        return not lacking
+
+    async def _resize(self, key: str, step: Resize) -> None:
+        """A refusal (the node is too small, a quota) stands until the next try; the container keeps what it has."""
+        namespace, _, name = key.partition("/")
+        pod = self._pods.store.get(key)
+        if pod is None:
+            return
+        try:
+            resized = await self._kube.resize(namespace, name, pod.metadata.resource_version, step.cpu_milli)
+        except errors.Refused as error:
+            self._refuse(key, error.code, str(error), final=False)
+            return
+        self._refusals.pop(key, None)
+        self._pods.own(resized)
 
     def _mark_terminating(self, key: str, step: Delete) -> None:
         """So that the next plan waits. The watch brings the rest, also that an unbound pod was gone at once."""

@@ -17,8 +17,10 @@ import msgspec
 
 from contracts.messages import Value
 from contracts.outcomes import Refusal
+from contracts.priorities import PRIORITY_CLASSES
 from contracts.requests import PodRequest, PodTemplate, RequestMessage, Resize, Withdraw
 from contracts.units import NAME_PATTERN, NamespaceName
+from scheduler.constraint_rules import constraints, refuse
 
 MAX_BYTES = 64 * 1024
 """Of one request; the stream refuses larger ones too."""
@@ -112,11 +114,17 @@ def _invalid(raw: Any, text: str) -> Verdict:
 
 
 def _dig(raw: Any, path: str) -> Any:
-    """The value at a msgspec path such as `gpu.share_milli` or `pod.env[...].name`; None where it cannot be told."""
-    for part in path.split("."):
-        if not isinstance(raw, dict) or part not in raw:
+    """The value at a msgspec path such as `gpu.share_milli` or `pod.env[0].name`; None where it cannot be told.
+
+    Versions of msgspec that write `[...]` do not tell which one of a list it is.
+    """
+    for part in path.replace("[", ".[").split("."):
+        if isinstance(raw, list) and part[1:-1].isdigit() and int(part[1:-1]) < len(raw):
+            raw = raw[int(part[1:-1])]
+        elif isinstance(raw, dict) and part in raw:
+            raw = raw[part]
+        else:
             return None
-        raw = raw[part]
     return raw
 
 
@@ -167,17 +175,13 @@ def _content(message: PodRequest | Withdraw | Resize, policies: frozenset[str]) 
     for rule in _RULES:
         yield from rule(message)
     if message.policy is not None and policies and message.policy not in policies:
-        yield _refuse("policy", message.policy, f"one of {', '.join(sorted(policies))}", "is no placement policy")
-
-
-def _refuse(field: str, value: str, bound: str, text: str) -> Refusal:
-    return Refusal(field=field, value=value[:80], bound=bound, text=f"{field}: {value[:80]!r} {text}; allowed: {bound}")
+        yield refuse("policy", message.policy, f"one of {', '.join(sorted(policies))}", "is no placement policy")
 
 
 def _environment(request: PodRequest) -> Iterator[Refusal]:
     for index, variable in enumerate(request.pod.env):
         if variable.name.upper().startswith(DEVICE_VARIABLES):
-            yield _refuse(
+            yield refuse(
                 f"pod.env[{index}].name",
                 variable.name,
                 f"no name that begins with {', '.join(DEVICE_VARIABLES)}",
@@ -186,10 +190,13 @@ def _environment(request: PodRequest) -> Iterator[Refusal]:
 
 
 def _metadata(request: PodRequest) -> Iterator[Refusal]:
+    """A pod that somebody else made has its labels already; selectors look at them, and nothing writes them."""
+    if request.external is not None:
+        return
     for field, keys in (("labels", request.pod.labels), ("annotations", request.pod.annotations)):
         for key in sorted(keys):
             if _reserved(key):
-                yield _refuse(f"pod.{field}", key, f"no key of {', '.join(RESERVED_KEYS)}", "is a reserved key")
+                yield refuse(f"pod.{field}", key, f"no key of {', '.join(RESERVED_KEYS)}", "is a reserved key")
 
 
 SIMULATION_KEY = "gpubus.dev/simulated-run-s"
@@ -202,15 +209,18 @@ def _reserved(key: str) -> bool:
 
 
 def _tolerations(request: PodRequest) -> Iterator[Refusal]:
+    """What a pod of somebody else tolerates was for Kubernetes to allow."""
+    if request.external is not None:
+        return
     for index, toleration in enumerate(request.tolerations):
         if toleration.key is None:
-            yield _refuse(f"tolerations[{index}].key", "(absent)", "a taint's key", "would tolerate every taint")
+            yield refuse(f"tolerations[{index}].key", "(absent)", "a taint's key", "would tolerate every taint")
 
 
 def _cards(request: PodRequest) -> Iterator[Refusal]:
     gpu = request.gpu
     if gpu.cards == 0 and (gpu.memory_mib or gpu.models):
-        yield _refuse("gpu.cards", "0", "at least 1 with gpu.memory_mib or gpu.models", "asks for no card")
+        yield refuse("gpu.cards", "0", "at least 1 with gpu.memory_mib or gpu.models", "asks for no card")
 
 
 def _no_nul(request: PodRequest) -> Iterator[Refusal]:
@@ -223,7 +233,33 @@ def _no_nul(request: PodRequest) -> Iterator[Refusal]:
         ("pod.working_dir", (template.working_dir,)),
     ):
         if any("\0" in text for text in texts):
-            yield _refuse(field, "\\0", "text without NUL characters", "holds a NUL character")
+            yield refuse(field, "\\0", "text without NUL characters", "holds a NUL character")
 
 
-_RULES: tuple[Callable[[PodRequest], Iterator[Refusal]], ...] = (_environment, _metadata, _tolerations, _cards, _no_nul)
+def _urgency(request: PodRequest) -> Iterator[Refusal]:
+    """A class or a number, and a class that there is."""
+    name = request.priority_class
+    if name is None:
+        return
+    if name not in PRIORITY_CLASSES:
+        yield refuse("priority_class", name, f"one of {', '.join(PRIORITY_CLASSES)}", "is no priority class")
+    if request.priority:
+        yield refuse("priority", str(request.priority), "no number beside priority_class", "says it twice")
+
+
+def _gang(request: PodRequest) -> Iterator[Refusal]:
+    gang = request.gang
+    if gang is not None and gang.min is not None and gang.min > gang.size:
+        yield refuse("gang.min", str(gang.min), f"at most gang.size, {gang.size}", "is more than there are members")
+
+
+_RULES: tuple[Callable[[PodRequest], Iterator[Refusal]], ...] = (
+    _environment,
+    _metadata,
+    _tolerations,
+    _cards,
+    _no_nul,
+    constraints,
+    _urgency,
+    _gang,
+)

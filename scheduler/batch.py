@@ -22,6 +22,7 @@ from bus.runtime.tracing import Attributes, Span, SpanKind, context_from, span, 
 from contracts.decisions import Accepted, Commit, HealthSet, Reserved, Withdrawn
 from contracts.inventory import CordonCard, NodeFacts, NodeInventory
 from contracts.outcomes import Outcome, Refusal, RequestEvent
+from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest, Resize, Withdraw
 from contracts.units import RequestUid, request_key
 from scheduler import events
@@ -118,6 +119,8 @@ class Desk:
             self.engine.health(seen)
         elif isinstance(seen, CordonCard):
             self.engine.cordon(seen)
+        elif isinstance(seen, NamespaceQuota):
+            self.engine.quota(seen)
 
     def _call(self, item: FromCaller, prepared: Prepared, now_ms: int) -> None:
         verdict = self._admit(item)

@@ -13,6 +13,7 @@ from contracts.messages import encode
 from contracts.requests import PodRequest
 from contracts.units import RequestUid, request_key
 from scheduler.core.explain import explain, what_if
+from scheduler.core.queue.told import in_queue
 from scheduler.core.ranking import Rankings
 from scheduler.views import view
 
@@ -43,7 +44,9 @@ class Counter:
         request = self.ledger.state.find(request_key(namespace, ask.name))
         if request is None:
             return encode(Explanation(known=False, namespace=namespace, name=ask.name))
-        return encode(explain(self.ledger.state, request, default_policy=self.policy, rankings=self.rankings))
+        state = self.ledger.state
+        told = explain(state, request, default_policy=self.policy, rankings=self.rankings)
+        return encode(in_queue(state, request, told) if request.phase == "pending" else told)
 
     async def what_if(self, message: Received) -> bytes:
         """Where a request would go now; nothing is changed."""

@@ -6,13 +6,25 @@ publishes again what the last one may not have, under the same message ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from bus.ledger.state import LedgerState, RequestState
-from contracts.decisions import Accepted, Adopted, Commit, Observed, Record, Released, Reserved, Resized, Withdrawn
+from contracts.decisions import (
+    Accepted,
+    Adopted,
+    Commit,
+    InventorySet,
+    Nominated,
+    Observed,
+    Record,
+    Released,
+    Reserved,
+    Resized,
+    Withdrawn,
+)
 from contracts.outcomes import EventPhase, Reason, Refusal, RequestEvent
 from contracts.units import RequestUid
 
@@ -23,20 +35,25 @@ def of_commit(state: LedgerState, commit: Commit, sequence: int) -> list[tuple[i
     A request accepted and placed at once has one.
     """
     placed_here = {r.uid for r in commit.records if isinstance(r, Reserved)}
-    found = ((index, _of_record(state, record, placed_here)) for index, record in enumerate(commit.records))
-    return [
-        (index, replace(event, ledger_sequence=sequence, at_ms=commit.at_ms))
-        for index, event in found
-        if event is not None
-    ]
+    found = ((index, event) for index, r in enumerate(commit.records) for event in _of_record(state, r, placed_here))
+    return [(index, replace(event, ledger_sequence=sequence, at_ms=commit.at_ms)) for index, event in found]
 
 
-def _of_record(state: LedgerState, record: Record, placed_here: set[RequestUid]) -> RequestEvent | None:
+def _of_record(state: LedgerState, record: Record, placed_here: set[RequestUid]) -> Iterator[RequestEvent]:
+    """Of one record: one event at most, and one for each who has to leave, or whose memory somebody holds."""
+    if isinstance(record, InventorySet):
+        yield from _squeezed(state, record)
     step = _STEPS.get(type(record))
     if step is None or (isinstance(record, Accepted) and record.uid in placed_here):
-        return None
+        return
     request = state.get(record.uid)  # type: ignore[union-attr]  # every step is of a record about one request
-    return step(record, request) if request is not None else None
+    if request is None:
+        return
+    yield step(record, request)
+    for uid in record.victims if isinstance(record, Nominated) else ():
+        victim = state.get(uid)
+        if victim is not None:
+            yield _event(victim, "evicting", f"it has to leave for {request.key}, which is more important")
 
 
 def _event(request: RequestState, phase: EventPhase, text: str, *, pod: str = "") -> RequestEvent:
@@ -55,6 +72,19 @@ def _event(request: RequestState, phase: EventPhase, text: str, *, pod: str = ""
     )
 
 
+def _squeezed(state: LedgerState, record: InventorySet) -> Iterator[RequestEvent]:
+    """To whom a card was sold of which a process of nobody holds more than is free; again with each inventory."""
+    node = state.nodes.get(record.inventory.node)
+    for card in node.cards.values() if node is not None else ():
+        if not card.squeezed_mib:
+            continue
+        text = f"{card.squeezed_mib} MiB of what is sold of card {card.card.uuid} are held by {card.card.unmanaged_by}"
+        for uid in sorted(card.residents):
+            resident = state.get(uid)
+            if resident is not None:
+                yield _event(resident, "squeezed", text)
+
+
 def _placed(record: Reserved, request: RequestState) -> RequestEvent:
     where, cards = record.placement, len(record.placement.slices)
     how = f"{cards} card{'s' if cards != 1 else ''} of {where.node}" if cards else where.node
@@ -67,14 +97,24 @@ def _adopted(record: Adopted, request: RequestState) -> RequestEvent:
 
 
 def _released(record: Released, request: RequestState) -> RequestEvent:
-    """An end is an end by itself; any other evidence is a release."""
+    """An end is an end by itself; any other evidence is a release, and who had to leave waits again."""
     phase: EventPhase = "ended" if record.evidence == "ended" else "released"
-    return _event(request, phase, ": ".join(filter(None, (record.evidence, record.detail))))
+    text = ": ".join(filter(None, (record.evidence, record.detail)))
+    return _event(request, "requeued", f"it waits again: {text}") if record.requeue else _event(request, phase, text)
+
+
+def _nominated(record: Nominated, request: RequestState) -> RequestEvent:
+    cards, node = len(record.placement.slices), record.placement.node
+    how = f"{cards} card{'s' if cards != 1 else ''} of {node}" if cards else node
+    who = f", for which {len(record.victims)} must leave" if record.victims else ""
+    return _event(request, "nominated", f"{how} {'are' if cards > 1 else 'is'} kept for it{who}")
 
 
 def _observed(record: Observed, request: RequestState) -> RequestEvent:
     node = request.placement.node if request.placement else ""
-    return _event(request, record.phase, f"pod {record.pod} on {node}", pod=record.pod)
+    phase: EventPhase = "waiting" if record.detail and record.phase != "running" else record.phase
+    what = f"pod {record.pod} on {node}" if record.pod else f"no pod on {node} yet"
+    return _event(request, phase, ": ".join(filter(None, (what, record.detail))), pod=record.pod)
 
 
 def _resized(record: Resized, request: RequestState) -> RequestEvent:
@@ -88,6 +128,7 @@ _STEPS: dict[type, Callable[[Any, RequestState], RequestEvent]] = {
     Adopted: _adopted,
     Observed: _observed,
     Released: _released,
+    Nominated: _nominated,
     Resized: _resized,
 }
 

@@ -16,6 +16,7 @@ from bus.protocol import Received
 from contracts.decisions import HealthSet
 from contracts.inventory import CordonCard, NodeFacts, NodeInventory
 from contracts.outcomes import Outcome
+from contracts.quotas import NamespaceQuota
 from scheduler.core.engine import Answer
 
 
@@ -37,11 +38,15 @@ class FromCaller(msgspec.Struct, frozen=True, kw_only=True):
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """Something seen, in Kubernetes, on a node or by our own watch."""
 
-    seen: Outcome | NodeInventory | NodeFacts | CordonCard | HealthSet
+    seen: Outcome | NodeInventory | NodeFacts | CordonCard | HealthSet | NamespaceQuota
 
 
 class StillHere(msgspec.Struct, frozen=True):
-    """Nothing has been written for a day: write an empty commit, so that the log never ages out whole."""
+    """Write a commit even if it is empty.
+
+    After a day without one, so that the log never ages out whole; and every few seconds while somebody has a place in
+    sight, because the clock of decisions is that of the last commit.
+    """
 
 
 Input = FromStream | FromCaller | Fact | StillHere

@@ -21,8 +21,9 @@ from contracts import subjects
 from contracts.inventory import CordonCard, Heartbeat, NodeFacts, NodeInventory
 from contracts.messages import Message, encode
 from contracts.outcomes import Outcome
+from contracts.quotas import NamespaceQuota
 from contracts.subjects import Channel
-from contracts.units import node_token
+from contracts.units import CardUuid, NodeName, card_token, node_token
 from scheduler.core.freshness import Freshness
 from scheduler.inbox import Fact, FromCaller, FromStream, Inbox
 from scheduler.replies import submit_reply
@@ -32,6 +33,8 @@ BURY_DEADLINE_S = 60.0
 
 _log = logging.getLogger(__name__)
 _heartbeats = msgspec.json.Decoder(Heartbeat)
+_BEFORE, _BEHIND = subjects.HEARTBEATS.wildcard.split("*")
+"""Of a heartbeat's subject. Compared and not parsed: five thousand nodes send as many a second."""
 
 
 class Intake:
@@ -41,6 +44,10 @@ class Intake:
         self.bus = bus
         self.inbox = inbox
         self.freshness = freshness
+        self._orders: dict[NodeName, dict[CardUuid, CordonCard]] = {}
+        """The last word of operators on each card, by node, in this term."""
+        self._aside: dict[NodeName, NodeInventory] = {}
+        """Inventories of monitors that are no more, as it seems; they count when those are heard again."""
 
     # --- streams ---------------------------------------------------------------------------------------------------
 
@@ -59,8 +66,8 @@ class Intake:
         self.inbox.put(FromStream(namespace=namespace, message=message))
 
     async def facts(self) -> None:
-        """Inventory, node facts and cordons."""
-        channels = (subjects.INVENTORY, subjects.NODE_FACTS, subjects.CORDONS)
+        """Inventory, node facts, cordons and quotas."""
+        channels = (subjects.INVENTORY, subjects.NODE_FACTS, subjects.CORDONS, subjects.NAMESPACE_QUOTAS)
         async for message in self._messages(subjects.INVENTORY.stream):
             for channel in channels:
                 if channel.parse(message.subject) is not None:
@@ -86,8 +93,27 @@ class Intake:
             await retrying("store a dead letter", deadline_s=BURY_DEADLINE_S)(
                 keep, self.bus, stream=channel.stream, received=message, reason=str(seen)
             )
-        elif isinstance(seen, Outcome | NodeInventory | NodeFacts | CordonCard):
+        elif isinstance(seen, NodeInventory):
+            self._inventory(seen)
+        elif isinstance(seen, CordonCard):
+            self._orders.setdefault(seen.node, {})[seen.card] = seen
             self.inbox.put(Fact(seen=seen))
+        elif isinstance(seen, Outcome | NodeFacts | NamespaceQuota):
+            self.inbox.put(Fact(seen=seen))
+
+    def _inventory(self, seen: NodeInventory) -> None:
+        """Cards, and at once behind them what operators say of these: an order may have come before its node did.
+
+        The word of a monitor whose successor is heard is left aside: it lay in the stream, or somebody repeats it.
+        """
+        if self.freshness.former(seen.node, seen.incarnation):
+            _log.warning("an inventory of a monitor that is no more", extra={"node": seen.node, "by": seen.incarnation})
+            self._aside[seen.node] = seen
+            return
+        self._aside.pop(seen.node, None)
+        self.inbox.put(Fact(seen=seen))
+        for order in self._orders.get(seen.node, {}).values():
+            self.inbox.put(Fact(seen=order))
 
     # --- life signs ------------------------------------------------------------------------------------------------
 
@@ -106,13 +132,15 @@ class Intake:
         except msgspec.MsgspecError as error:
             _log.warning("unreadable heartbeat", extra={"subject": message.subject, "reason": str(error)})
             return
-        where = subjects.HEARTBEATS.parse(message.subject)
-        if where is None or where["node"] != node_token(beat.node):
+        if message.subject != f"{_BEFORE}{node_token(beat.node)}{_BEHIND}":
             _log.warning("heartbeat of another node", extra={"subject": message.subject, "node": beat.node})
             return
         change = self.freshness.beat(beat, asyncio.get_running_loop().time())
         if change is not None:
             self.inbox.put(Fact(seen=change))
+        aside = self._aside.get(beat.node)
+        if aside is not None and aside.incarnation == beat.incarnation:
+            self._inventory(aside)
 
     # --- callers ---------------------------------------------------------------------------------------------------
 
@@ -134,8 +162,10 @@ def _of_another(channel: Channel, message: Received, seen: Message) -> str:
     where = channel.parse(message.subject) or {}
     if isinstance(seen, Outcome):
         said = {"namespace": seen.namespace, "name": seen.name}
+    elif isinstance(seen, NamespaceQuota):
+        said = {"namespace": seen.namespace}
     elif isinstance(seen, CordonCard):
-        said = {"node": node_token(seen.node), "card": seen.card}
+        said = {"node": node_token(seen.node), "card": card_token(seen.card)}
     elif isinstance(seen, NodeInventory | NodeFacts):
         said = {"node": node_token(seen.node)}
     else:

@@ -123,6 +123,7 @@ class Leader:
                     ("events", term.projector.run()),
                     ("explain", term.explain_pending()),
                     ("keep-the-log", term.keep_the_log()),
+                    ("keep-the-clock", term.keep_the_clock()),
                     ("checkpoints", checkpoints.run()),
                     ("term-end", self._end(stop, over)),
                 )

@@ -8,6 +8,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from bus.ledger.state import LedgerState
 from contracts.decisions import Accepted, Commit, Released, Reserved
+from scheduler import policyfile
 
 
 class Metrics:
@@ -28,6 +29,10 @@ class Metrics:
             "gpubus.scheduler.state", callbacks=[lambda options: _gauges(state(), options)], unit="{item}"
         )
 
+        meter.create_observable_counter(
+            "gpubus.scheduler.policy.failures", callbacks=[_policy_failures], unit="{failure}"
+        )
+
     def committed(self, commit: Commit, seconds: float) -> None:
         """A commit is stored."""
         self._commits.add(1)
@@ -44,6 +49,12 @@ class Metrics:
             self._decisions.add(refused, {"verdict": "refused"})
         if dead:
             self._decisions.add(dead, {"verdict": "dead-letter"})
+
+
+def _policy_failures(_: CallbackOptions) -> list[Observation]:
+    """Of policies of users: what they could not decide was decided by the default one."""
+    found = policyfile.failures()
+    return [Observation(count, {"policy": name, "kind": kind}) for (name, kind), count in sorted(found.items())]
 
 
 def _gauges(state: LedgerState, _: CallbackOptions) -> list[Observation]:

@@ -83,7 +83,8 @@ class Projector:
         for index, event in events.of_commit(self.state, commit, sequence):
             if index > after:
                 step = f"{commit.epoch}-{sequence}-{index}"
-                self._queue.append(outgoing(event, step, {STEP: step}))
+                # One record may have events of several requests: an id of the record alone would drop all but one.
+                self._queue.append(outgoing(event, f"{step}-{event.namespace}/{event.name}", {STEP: step}))
         self._something.set()
 
     def tell(self, event: RequestEvent, identity: str) -> None:

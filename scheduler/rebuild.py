@@ -33,7 +33,7 @@ from scheduler.admission import Admitted, admit
 
 _log = logging.getLogger(__name__)
 
-WAITING = ("accepted", "pending")
+WAITING = ("accepted", "pending", "nominated", "requeued")
 PER_COMMIT = 400
 COMMIT_BYTES = 512 * 1024
 """Of one commit; the server takes 1 MiB."""

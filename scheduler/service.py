@@ -16,8 +16,11 @@ from bus.ledger.append import Ledger
 from bus.ledger.follow import follow, open_ledger
 from bus.protocol import Bus
 from bus.runtime.connection import connected
+from bus.runtime.exits import EndProcess, ExitCode
 from bus.runtime.process import Process
+from scheduler import policyfile
 from scheduler.batch import Author
+from scheduler.core.policies import POLICIES
 from scheduler.leader import Leader
 from scheduler.metrics import Metrics
 from scheduler.sampling import Sampler
@@ -40,7 +43,9 @@ class Scheduler:
         process.health.ready("role", lambda: "" if self.role in ("active", "standby") else self.role)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`: connect, follow, lead."""
+        """Until `stop`: load what is the user's own, connect, follow, lead."""
+        _own_policy(self.settings.policy_file)
+        await asyncio.to_thread(_warm_up, self.settings.policy)
         async with connected(self.nats, self.process) as bus:
             await bus.ensure_streams(replicas=self.nats.replicas)
             await self.serve(bus, stop)
@@ -71,7 +76,7 @@ class Scheduler:
         return True
 
     def _leader(self, bus: Bus, ledger: Ledger, lease: Lease, metrics: Metrics) -> Leader:
-        version = f"{self.settings.policy}.v1"
+        version = f"{self.settings.policy}.v{POLICIES[self.settings.policy].version}"
         return Leader(
             bus,
             ledger,
@@ -85,6 +90,24 @@ class Scheduler:
 
     def _tell(self, role: str) -> None:
         self.role = role
+
+
+def _warm_up(policy: str) -> None:
+    """What the default policy computes with is compiled, or loaded, before the first request waits for it."""
+    if POLICIES[policy].menu is not None:
+        from scheduler.core.arrays.warm import warm_up  # noqa: PLC0415 - numba takes a second; other policies do without
+
+        warm_up()
+
+
+def _own_policy(file: str) -> None:
+    """Load it; a file that is no policy ends the process, because what it was to decide would be decided otherwise."""
+    if not file:
+        return
+    try:
+        policyfile.load(file)
+    except policyfile.BadPolicyFile as error:
+        raise EndProcess(ExitCode.BAD_SETTINGS, f"policy_file {error}") from error
 
 
 async def _follow(bus: Bus, ledger: Ledger) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from bus.runtime.settings import Seconds, ServiceSettings, Settings, Text
+from scheduler import policyfile
 from scheduler.core.policies import POLICIES
+from scheduler.core.prices.solver import NoSolver, solver_there
 
 
 class SchedulingSettings(Settings, frozen=True, kw_only=True):
@@ -16,8 +18,16 @@ class SchedulingSettings(Settings, frozen=True, kw_only=True):
 
     pool: Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,40}$")] = "default"
     """Name of the pool of nodes, and of its ledger subject."""
-    policy: Text = "packing"
+    policy: Text = "menu-value"
     """Placement policy of requests that name none."""
+    policy_file: Text = ""
+    """A policy of your own: a Python file (docs/guide/policies.md), loaded at the start. Requests may name it by the
+    name of the file, and `policy` may be that name. Empty = none."""
+    preemption: Literal["lower", "never"] = "lower"
+    """`lower`: requests of the classes `high` and `critical` may take the place of running ones of lower priority, when
+    nothing else is free. A request without a class never does, whatever its number."""
+    on_eviction: Literal["requeue", "end"] = "requeue"
+    """What becomes of a request that had to leave: it waits again under the same uid, or that was its end."""
     suspect_after_s: Seconds = 5.0
     """Silence after which a node takes nothing new: five missed heartbeats. Nothing is freed by it."""
     lease_renew_s: Seconds = 0.4
@@ -40,8 +50,11 @@ class SchedulingSettings(Settings, frozen=True, kw_only=True):
 
     def problems(self) -> Iterator[str]:
         """The policy is one of ours; the lease outlives two renewals."""
-        if self.policy not in POLICIES:
-            yield f"policy {self.policy!r} is none of {', '.join(sorted(POLICIES))}"
+        names = [*POLICIES, *([policyfile.name_of(self.policy_file)] if self.policy_file else [])]
+        if self.policy not in names:
+            yield f"policy {self.policy!r} is none of {', '.join(sorted(names))}"
+        if self.policy == "node-value" and not solver_there():
+            yield f"policy {self.policy!r}: {NoSolver()}"
         if self.lease_duration_s < 2 * self.lease_renew_s:
             yield f"lease_duration_s {self.lease_duration_s:g} is less than two lease_renew_s {self.lease_renew_s:g}"
 

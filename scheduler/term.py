@@ -32,6 +32,7 @@ from scheduler import events
 from scheduler.batch import Author, Desk, Prepared
 from scheduler.core.engine import Engine
 from scheduler.core.policies import POLICIES
+from scheduler.core.queue.queue import QueueRules
 from scheduler.inbox import FromCaller, Inbox, Input, StillHere
 from scheduler.metrics import Metrics
 from scheduler.projector import Projector, outgoing, store_all
@@ -43,6 +44,8 @@ OUTAGE_S = 3600.0
 """How long the bus may be away before the process ends, to be started again. The ledger keeps everything."""
 
 TELL_AT_MOST = 500
+CLOCK_S = 10.0
+"""Between two commits while somebody has a place in sight: the ledger's clock must go on, to see who never leaves."""
 QUIET_S = 86_400.0
 """A day; commits are kept for thirty."""
 
@@ -104,7 +107,9 @@ class Term:
         """Why each pending request waits, as it was last told."""
 
     def _new_desk(self) -> Desk:
-        engine = Engine(copy(self.ledger.state), policy=self.settings.policy)
+        chosen = self.settings
+        rules = QueueRules(preemption=chosen.preemption == "lower", requeue=chosen.on_eviction == "requeue")
+        engine = Engine(copy(self.ledger.state), policy=chosen.policy, rules=rules)
         return Desk(engine, self.author, policies=frozenset(POLICIES), sampler=self.sampler, answered=self.answered)
 
     async def catch_up(self) -> None:
@@ -209,6 +214,14 @@ class Term:
             before = self.ledger.state.sequence
             await asyncio.sleep(QUIET_S)
             if self.ledger.state.sequence == before:
+                self.inbox.put(StillHere())
+
+    async def keep_the_clock(self) -> None:
+        """An empty commit every few seconds while a request waits for others to leave, if nothing else is written."""
+        while True:
+            before = self.ledger.state.sequence
+            await asyncio.sleep(CLOCK_S)
+            if self.ledger.state.nominated and self.ledger.state.sequence == before:
                 self.inbox.put(StillHere())
 
     # --- explaining ------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
-from contracts.answers import AskState, CardView, NodeView, RequestView, StateView, Summary
+from bus.ledger.state import CardState, LedgerState, NodeState, RequestState, Use
+from contracts.answers import AskState, CardView, NodeView, QuotaView, RequestView, StateView, Summary
 from contracts.decisions import CardSlice
+from contracts.priorities import priority_of
 from contracts.units import RequestUid
 
 T = TypeVar("T")
@@ -33,6 +34,9 @@ def view(
     if ask.what == "cards":
         cards, last, more = _page(((_card_key(c), c) for c in state.cards()), ask)
         return replace(base, cards=tuple(card_view(state, c) for c in cards), last=last, more=more)
+    if ask.what == "quotas":
+        spaces, last, more = _page(((name, name) for name in _namespaces(state)), ask)
+        return replace(base, quotas=tuple(quota_view(state, name) for name in spaces), last=last, more=more)
     nodes, last, more = _page(((name, state.nodes[name]) for name in sorted(state.nodes)), ask)
     return replace(base, nodes=tuple(map(node_view, nodes)), last=last, more=more)
 
@@ -60,18 +64,49 @@ def request_view(request: RequestState, waits_for: str = "") -> RequestView:
         namespace=request.accepted.namespace,
         name=ask.name,
         uid=request.uid,
-        phase="withdrawing" if request.withdrawn and request.live else request.phase,
+        phase=_phase(request),
         cards=ask.gpu.cards,
         share_milli=ask.gpu.share_milli if ask.gpu.cards else 0,
         memory_mib=ask.gpu.memory_mib,
         node=placement.node if placement else "",
         slices=tuple(map(slice_text, placement.slices)) if placement else (),
         pod=request.pod,
-        priority=ask.priority,
+        priority=priority_of(ask),
+        nominated=request.nomination.placement.node if request.nomination else "",
+        attempt=request.attempt,
         gang=ask.gang.name if ask.gang else "",
         reason=waits_for or ": ".join(filter(None, (request.ending, request.detail))),
         submitted_ms=request.accepted.submitted_ms,
     )
+
+
+def _phase(request: RequestState) -> str:
+    """A placed one that has been told to go is still counted."""
+    if not request.leaving or not request.live:
+        return request.phase
+    return "withdrawing" if request.withdrawn else "evicting"
+
+
+def quota_view(state: LedgerState, namespace: str) -> QuotaView:
+    """One namespace; without a mapping it may hold nothing while quotas are on."""
+    quota, use = state.quotas.get(namespace), state.usage.get(namespace, Use())
+    mapped = quota is not None and not quota.removed
+    return QuotaView(
+        namespace=namespace,
+        mapped=mapped or not state.quotas,
+        share_milli=quota.share_milli if quota is not None and mapped else None,
+        memory_mib=quota.memory_mib if quota is not None and mapped else None,
+        used_milli=use.share_milli,
+        used_mib=use.memory_mib,
+        weight=quota.weight if quota is not None else 1,
+        max_priority=quota.max_priority if quota is not None and mapped else None,
+    )
+
+
+def _namespaces(state: LedgerState) -> list[str]:
+    """With a quota, with something held, or with something waiting."""
+    waiting = {request.accepted.namespace for request in state.pending.values()}
+    return sorted({*state.quotas, *state.usage, *waiting})
 
 
 def slice_text(piece: CardSlice) -> str:
@@ -83,7 +118,10 @@ def card_view(state: LedgerState, card: CardState) -> CardView:
     """One card with the names of its residents."""
     residents = (state.requests[uid].key for uid in card.residents if uid in state.requests)
     node = state.nodes[card.node]
-    health = "cordoned" if card.cordoned else (card.health if card.present else "missing")
+    order = node.cordons.get(card.card.uuid)
+    own = card.health if card.present else "missing"
+    health = own if order is None else "cordoned" if own == "healthy" else f"cordoned, {own}"
+    words = (order.reason if order else "", card.reason if own != "healthy" else "")
     return CardView(
         node=card.node,
         card=card.card,
@@ -92,6 +130,9 @@ def card_view(state: LedgerState, card: CardState) -> CardView:
         sellable_mib=card.capacity_mib,
         residents=tuple(sorted(residents)),
         health=health if node.fresh or health != "healthy" else "stale",
+        cordoned=order is not None,
+        reason="; ".join(filter(None, words))[:1024],
+        since_ms=order.at_ms if order else card.card.health_since_ms,
     )
 
 

@@ -129,10 +129,12 @@ class Books:
             LedgerError: they are not, with both.
         """
         for name in self.touched & state.nodes.keys():
-            for uuid, card in state.nodes[name].cards.items():
+            node = state.nodes[name]
+            for uuid, card in node.cards.items():
                 ours = self.sold.get((name, card.card.uuid), (0, 0))
-                if ours != (card.used_milli, card.used_mib):
-                    theirs = (card.used_milli, card.used_mib)
+                held = [hold.cards[uuid] for hold in node.holds.values() if uuid in hold.cards]
+                theirs = (card.used_milli - sum(m for m, _ in held), card.used_mib - sum(m for _, m in held))
+                if ours != theirs:
                     raise LedgerError(f"card {uuid} of {name}: records sold {ours}, the fold has {theirs} at {at}")
 
     def peaks(self) -> tuple[CardPeak, ...]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bus.ledger import on_nodes, on_requests
+from bus.ledger import on_nodes, on_queue, on_requests
+from bus.ledger.learning import mix_key, tell_time
 from bus.ledger.on_nodes import tie_of
-from bus.ledger.on_requests import mix_key
 from bus.ledger.rules import ChainBroken, InvariantBroken, LedgerError, check_chain, check_gangs
 from bus.ledger.state import LedgerState
 from contracts.decisions import (
@@ -26,7 +26,10 @@ from contracts.decisions import (
     FactsSet,
     HealthSet,
     InventorySet,
+    Nominated,
+    NominationEnded,
     Observed,
+    QuotaSet,
     Record,
     Released,
     Reserved,
@@ -59,7 +62,8 @@ def apply_record(state: LedgerState, record: Record, at: int) -> None:
 
 
 def seal(state: LedgerState, commit: Commit, sequence: int) -> None:
-    """The records of `commit` are in; move the head."""
+    """The records of `commit` are in; move the head and the clock."""
+    tell_time(state, commit.at_ms)
     state.sequence, state.number = sequence, commit.number
     state.requests_through = commit.requests_through
 
@@ -86,8 +90,20 @@ _OF_AN_EPOCH = (
     "homes",
     "learned",
     "learned_at",
+    "learned_service",
+    "coming",
+    "coming_at",
+    "coming_service",
     "mix",
+    "service",
+    "clock_ms",
+    "began",
+    "ended",
     "totals",
+    "evicted",
+    "quotas",
+    "usage",
+    "nominated",
     "touched",
 )
 """All but pool and chain, which go on."""
@@ -105,6 +121,9 @@ _HANDLERS: dict[type, Callable[[LedgerState, Any, int], None]] = {
     FactsSet: on_nodes.facts,
     HealthSet: on_nodes.health,
     CardHealthSet: on_nodes.card_health,
+    Nominated: on_queue.nominated,
+    NominationEnded: on_queue.nomination_ended,
+    QuotaSet: on_queue.quota,
 }
 
 __all__ = [
@@ -117,5 +136,6 @@ __all__ = [
     "check_gangs",
     "mix_key",
     "seal",
+    "tell_time",
     "tie_of",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
+from bus.ledger import holds
 from bus.ledger.rules import InvariantBroken
 from bus.ledger.state import CardState, LedgerState, NodeState
 from contracts.decisions import CardHealthSet, FactsSet, HealthSet, InventorySet
@@ -40,6 +41,7 @@ def inventory(state: LedgerState, record: InventorySet, _at: int) -> None:
     """The cards of a node, as its monitor found them; what is sold of each stays sold."""
     node = node_of(state, record.inventory.node)
     node.inventory = record.inventory
+    holds.lift(node)
     old, node.cards = node.cards, {}
     for card in sorted(record.inventory.cards, key=lambda c: (c.index, c.uuid)):
         if card.uuid not in node.cards:
@@ -49,6 +51,7 @@ def inventory(state: LedgerState, record: InventorySet, _at: int) -> None:
             lost.present, lost.reason, lost.rival = False, LOST, ""
             node.cards[uuid] = lost
         _leave(state, node.name, uuid)
+    holds.resume(state, node)
     state.touched.append(node.name)
 
 
@@ -58,8 +61,7 @@ def _listed(state: LedgerState, node: str, card: Card, old: CardState | None) ->
     new.rival = home if home != node else ""
     if old is not None:
         new.used_milli, new.used_mib, new.residents = old.used_milli, old.used_mib, old.residents
-        new.cordoned = old.cordoned
-        new.reason = old.reason if old.cordoned else new.reason
+    new.cordoned = card.uuid in state.nodes[node].cordons
     return new
 
 
@@ -90,6 +92,7 @@ def facts(state: LedgerState, record: FactsSet, _at: int) -> None:
     """A node as Kubernetes has it."""
     node = node_of(state, record.facts.node)
     node.facts = record.facts
+    holds.serve(state, node)
     state.touched.append(node.name)
     forget_if_gone(state, node)
 
@@ -97,6 +100,8 @@ def facts(state: LedgerState, record: FactsSet, _at: int) -> None:
 def forget_if_gone(state: LedgerState, node: NodeState) -> None:
     """A node that Kubernetes deleted goes with the last pod on it."""
     if node.facts is not None and node.facts.gone and not node.residents:
+        for request in [state.nominated[uid] for uid in node.holds]:
+            holds.drop(state, request)
         del state.nodes[node.name]
         for uuid in node.cards:
             _leave(state, node.name, uuid)
@@ -112,17 +117,19 @@ def health(state: LedgerState, record: HealthSet, _at: int) -> None:
 def card_health(state: LedgerState, record: CardHealthSet, at: int) -> None:
     """A card fails or recovers, an operator takes it or gives it back; neither undoes the other.
 
-    `healthy` gives back a cordoned card and leaves its health; on a card without a cordon it is its health.
+    `healthy` gives back a cordoned card and leaves its health; on a card without a cordon it is its health. A cordon is
+    kept by the node and not by its card: it holds for a card that is taken out and put back, and across boots.
     """
     node = state.nodes.get(record.node)
     card = node.cards.get(record.card) if node else None
-    if card is None:
+    if node is None or (card is None and record.health != "cordoned" and record.card not in node.cordons):
         raise InvariantBroken(f"health of card {record.card} of {record.node} is set at {at}; there is none")
     if record.health == "cordoned":
-        card.cordoned = True
-    elif record.health == "healthy" and card.cordoned:
-        card.cordoned = False
-    else:
-        card.health = record.health
-    card.reason = record.reason
+        node.cordons[record.card] = record
+    elif record.health == "healthy" and record.card in node.cordons:
+        del node.cordons[record.card]
+    elif card is not None:
+        card.health, card.reason = record.health, record.reason
+    if card is not None:
+        card.cordoned = record.card in node.cordons
     state.touched.append(record.node)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from itertools import islice
 
+from bus.ledger import holds
+from bus.ledger.learning import began, ended, learn, tell_time
 from bus.ledger.on_nodes import drop_card, forget_if_gone, node_of, orphan
-from bus.ledger.rules import InvariantBroken, check_distinct, check_growth, check_room
+from bus.ledger.on_queue import fulfilled, requeued
+from bus.ledger.rules import InvariantBroken, check_cpu_growth, check_distinct, check_growth, check_quota, check_room
 from bus.ledger.state import (
-    FIRST_LEARNING_POINT,
-    MIX_LIMIT,
     RECENT_LIMIT,
     RECENT_SLACK,
-    STEADY_LEARNING_POINT,
     LedgerState,
     NodeState,
     Phase,
@@ -32,7 +32,6 @@ from contracts.decisions import (
     Resized,
     Withdrawn,
 )
-from contracts.requests import PodRequest
 from contracts.units import RequestUid, request_key
 
 
@@ -45,32 +44,9 @@ def accepted(state: LedgerState, record: Accepted, at: int) -> None:
     state.requests[uid] = state.pending[uid] = request
     state.by_key[key] = uid
     state.totals.accepted += 1
-    _count_shape(state.mix, record.request)
-    if is_learning_point(state.totals.accepted):
-        state.learned, state.learned_at = dict(state.mix), state.totals.accepted
-
-
-def is_learning_point(accepted: int) -> bool:
-    """Whether the mix is learned when so many requests have been accepted."""
-    if accepted >= STEADY_LEARNING_POINT:
-        return accepted % STEADY_LEARNING_POINT == 0
-    return accepted >= FIRST_LEARNING_POINT and accepted.bit_count() == 1
-
-
-def mix_key(request: PodRequest) -> str:
-    """The part of a request that placement quality depends on: CPU, cards, share, models."""
-    gpu = request.gpu
-    models = ",".join(sorted(gpu.models)) if gpu.models else ""
-    return f"{request.pod.cpu_milli}|{gpu.cards}|{gpu.share_milli if gpu.cards else 0}|{models}"
-
-
-def _count_shape(mix: dict[str, int], request: PodRequest) -> None:
-    """Count it; of too many shapes keep the most frequent. Half are dropped at once: sorting each time costs 60 us."""
-    key = mix_key(request)
-    mix[key] = mix.get(key, 0) + 1
-    if len(mix) > 2 * MIX_LIMIT:
-        for rare in sorted(mix, key=lambda shape: (-mix[shape], shape))[MIX_LIMIT:]:
-            del mix[rare]
+    if record.submitted_ms:
+        tell_time(state, record.submitted_ms)
+    learn(state, record.request)
 
 
 def _live(state: LedgerState, uid: RequestUid, what: str, at: int) -> RequestState:
@@ -92,8 +68,12 @@ def withdrawn(state: LedgerState, record: Withdrawn, at: int) -> None:
     request = _live(state, record.uid, "withdrawal", at)
     request.withdrawn, request.detail = True, record.reason
     if request.placement is None:
+        holds.end(state, request)
         request.ending = "withdrawn"
         _finish(state, request, "withdrawn")
+    elif not request.leaving_ms:
+        request.leaving_ms = state.clock_ms
+        state.touched.append(request.placement.node)
 
 
 def reserved(state: LedgerState, record: Reserved, at: int) -> None:
@@ -102,6 +82,8 @@ def reserved(state: LedgerState, record: Reserved, at: int) -> None:
     node = state.nodes.get(placement.node)
     if node is None:
         raise InvariantBroken(f"{record.uid} is placed at {at} on {placement.node}, which is not known")
+    fulfilled(state, request, placement, at)
+    check_quota(state, request.accepted.namespace, placement, at)
     check_room(node, placement, at)
     _place(state, node, request, placement, at)
     request.rationale = record.rationale
@@ -125,8 +107,10 @@ def _place(state: LedgerState, node: NodeState, request: RequestState, placement
         card.used_milli += piece.share_milli
         card.used_mib += piece.memory_mib
     request.placement, request.phase, request.decided_at = placement, "placed", at
+    holds.charge(state, request.accepted.namespace, placement)
     del state.pending[uid]
     state.touched.append(node.name)
+    began(state, request)
 
 
 def adopted(state: LedgerState, record: Adopted, at: int) -> None:
@@ -143,11 +127,13 @@ def adopted(state: LedgerState, record: Adopted, at: int) -> None:
 
 
 def resized(state: LedgerState, record: Resized, at: int) -> None:
-    """Every slice of a placed request gets the same new size, on the cards it has."""
+    """Every slice of a placed request gets the same new size, on the cards it has; its CPU too, if the record says."""
     request, old = _holding(state, record.uid, "resize", at)
     if not old.slices:
         raise InvariantBroken(f"resize at {at} for {record.uid}, which holds no card")
     node = state.nodes[old.node]
+    cpu_milli = old.cpu_milli if record.cpu_milli is None else record.cpu_milli
+    check_cpu_growth(node, old.cpu_milli, cpu_milli, request.uid, at)
     pieces = tuple(
         CardSlice(card=piece.card, share_milli=record.share_milli, memory_mib=record.memory_mib) for piece in old.slices
     )
@@ -157,9 +143,22 @@ def resized(state: LedgerState, record: Resized, at: int) -> None:
         card.used_milli += after.share_milli - before.share_milli
         card.used_mib += after.memory_mib - before.memory_mib
         card.residents[request.uid] = after
-    request.placement = Placement(node=old.node, slices=pieces, cpu_milli=old.cpu_milli, memory_mib=old.memory_mib)
+    node.used_cpu_milli += cpu_milli - old.cpu_milli
+    request.placement = Placement(node=old.node, slices=pieces, cpu_milli=cpu_milli, memory_mib=old.memory_mib)
     node.residents[request.uid] = request.placement
+    _charge_anew(state, request, old, at)
+    holds.serve(state, node)
     state.touched.append(node.name)
+
+
+def _charge_anew(state: LedgerState, request: RequestState, old: Placement, at: int) -> None:
+    """The new size instead of the old one; only who grows must be within the quota."""
+    new, namespace = request.placement or old, request.accepted.namespace
+    pairs = list(zip(new.slices, old.slices, strict=True))
+    holds.charge(state, namespace, old, -1)
+    if any(one.share_milli > was.share_milli or one.memory_mib > was.memory_mib for one, was in pairs):
+        check_quota(state, namespace, new, at)
+    holds.charge(state, namespace, new)
 
 
 def observed(state: LedgerState, record: Observed, at: int) -> None:
@@ -167,19 +166,29 @@ def observed(state: LedgerState, record: Observed, at: int) -> None:
     request, _ = _holding(state, record.uid, record.phase, at)
     request.phase = record.phase
     request.pod = record.pod or request.pod
+    if not request.withdrawn:  # then it says why that was
+        request.detail = record.detail
 
 
 def released(state: LedgerState, record: Released, at: int) -> None:
     """The slice is free: its end was seen."""
     request, placement = _holding(state, record.uid, "release", at)
+    if record.requeue and (request.withdrawn or not request.evicted_for):
+        raise InvariantBroken(f"{record.uid} is queued again at {at}; nobody asked it to leave")
     node = state.nodes[placement.node]
     del node.residents[request.uid]
     node.used_cpu_milli -= placement.cpu_milli
     node.used_memory_mib -= placement.memory_mib
     for piece in placement.slices:
         _free(state, node, request.uid, piece)
-    request.ending, request.detail = record.evidence, record.detail or request.detail
-    _finish(state, request, "ended")
+    holds.charge(state, request.accepted.namespace, placement, -1)
+    ended(state, request)
+    if record.requeue:
+        requeued(state, request)
+    else:
+        request.ending, request.detail = record.evidence, record.detail or request.detail
+        _finish(state, request, "ended")
+    holds.serve(state, node)
     state.touched.append(node.name)
     forget_if_gone(state, node)
 

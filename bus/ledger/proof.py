@@ -18,7 +18,7 @@ from bus.ledger.rules import LedgerError
 from bus.ledger.snapshot import copy, digest
 from bus.ledger.state import LedgerState
 from bus.protocol import Received
-from contracts.decisions import Accepted, Adopted, Commit, Record, Released, Reserved, Withdrawn
+from contracts.decisions import Accepted, Adopted, Commit, Nominated, Record, Released, Reserved, Withdrawn
 from contracts.messages import Value
 from contracts.units import WHOLE_CARD
 
@@ -39,6 +39,10 @@ class Proof(Value, frozen=True, kw_only=True):
     adopted: int = 0
     withdrawn: int = 0
     released: int = 0
+    nominated: int = 0
+    """Places that were kept for somebody until others had left."""
+    evicted: int = 0
+    """Requests that had to leave for one of them."""
     pending: int = 0
     placed: int = 0
     peaks: tuple[CardPeak, ...] = ()
@@ -96,6 +100,7 @@ class Prover:
         self._epochs: dict[str, None] = {}
         self._authors: dict[str, None] = {}
         self._terms: dict[int, None] = {}
+        self._evicted = 0
 
     def take(self, message: Received) -> bool:
         """The next message of the log; False when something does not hold, and from then on."""
@@ -125,6 +130,7 @@ class Prover:
         self._commits += 1
         self._first, self._last = self._first or sequence, sequence
         self._counts.update(map(type, commit.records))
+        self._evicted += sum(len(record.victims) for record in commit.records if isinstance(record, Nominated))
         self._epochs[commit.epoch] = self._authors[commit.author] = self._terms[commit.term] = None
 
     def proof(self) -> Proof:
@@ -144,6 +150,8 @@ class Prover:
             adopted=counts[Adopted],
             withdrawn=counts[Withdrawn],
             released=counts[Released],
+            nominated=counts[Nominated],
+            evicted=self._evicted,
             pending=0 if self.broken else len(state.pending),
             placed=0 if self.broken else state.placed_count(),
             peaks=self._books.peaks(),

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
-from contracts.decisions import Accepted, CardSlice, Commit, EpochStarted, Placement, Record, Reserved
+from bus.ledger.state import CardState, LedgerState, NodeState, RequestState, Use
+from contracts.decisions import Accepted, CardSlice, Commit, EpochStarted, Nominated, Placement, Record, Reserved
 from contracts.inventory import NodeFacts
+from contracts.messages import Value
+from contracts.priorities import priority_of
 from contracts.units import WHOLE_CARD, RequestUid
 
 
@@ -123,8 +125,116 @@ def check_growth(card: CardState, old: CardSlice, new: CardSlice, uid: RequestUi
         )
 
 
+def check_cpu_growth(node: NodeState, old_milli: int, new_milli: int, uid: RequestUid, at: int) -> None:
+    """What a resize adds has room on its node; giving back is always possible. Raises InvariantBroken."""
+    more = new_milli - old_milli
+    if more > max(0, node.free_cpu_milli):
+        raise InvariantBroken(
+            f"the resize of {uid} at {at} asks for {more} milli-cores more of {node.name}, {node.free_cpu_milli} free"
+        )
+
+
+# --- quotas ----------------------------------------------------------------------------------------------------------
+
+
+class OverQuota(Value, frozen=True, kw_only=True):
+    """What a namespace holds, what is asked for, and the limit that this would exceed."""
+
+    namespace: str
+    field: str
+    """`share_milli`, `memory_mib`, or `mapping` when quotas are on and it has none."""
+    used: int
+    asked: int
+    limit: int
+
+
+def over_quota(state: LedgerState, namespace: str, share_milli: int, memory_mib: int) -> OverQuota | None:
+    """The first limit that so much more would exceed; None when it is within, or when quotas are off.
+
+    No mapping is a limit of nothing, and so is 0: also for a request that asks for no card.
+    """
+    if not state.quotas:
+        return None
+    use = state.usage.get(namespace, _NO_USE)
+    quota = state.quotas.get(namespace)
+    if quota is None or quota.removed:
+        return OverQuota(namespace=namespace, field="mapping", used=use.share_milli, asked=share_milli, limit=0)
+    for field, limit, used, asked in (
+        ("share_milli", quota.share_milli, use.share_milli, share_milli),
+        ("memory_mib", quota.memory_mib, use.memory_mib, memory_mib),
+    ):
+        if limit is not None and (limit == 0 or used + asked > limit):
+            return OverQuota(namespace=namespace, field=field, used=used, asked=asked, limit=limit)
+    return None
+
+
+_NO_USE = Use()
+
+
+def check_quota(state: LedgerState, namespace: str, placement: Placement, at: int) -> None:
+    """The namespace may hold this placement too. Raises InvariantBroken."""
+    if not state.quotas:
+        return
+    share = sum(piece.share_milli for piece in placement.slices)
+    memory = sum(piece.memory_mib for piece in placement.slices)
+    over = over_quota(state, namespace, share, memory)
+    if over is not None:
+        raise InvariantBroken(
+            f"namespace {namespace} is over its quota at {at}: {over.asked} of {over.field} more, it holds {over.used} "
+            f"of {over.limit}"
+        )
+
+
+# --- nominations -----------------------------------------------------------------------------------------------------
+
+
+def check_victims(state: LedgerState, node: NodeState, request: RequestState, record: Nominated, at: int) -> None:
+    """Only lower ones have to leave, only once, and when they have, the place is there.
+
+    Raises:
+        InvariantBroken: whom it may not send away, or what would still be missing.
+    """
+    priority = priority_of(request.request)
+    for uid in record.victims:
+        victim = state.requests.get(uid)
+        if victim is None or victim.placement is None or victim.leaving:
+            raise InvariantBroken(f"{uid} has to leave for {request.uid} at {at}, and holds nothing or leaves already")
+        if priority_of(victim.request) >= priority:
+            raise InvariantBroken(f"{uid} has to leave for {request.uid} at {at}, which is not more important")
+    staying = [] if record.why == "drains" else _staying(state, node, record)
+    facts = node.facts
+    cpu = facts.allocatable_cpu_milli - facts.foreign_cpu_milli if facts else 0
+    memory = facts.allocatable_memory_mib - facts.foreign_memory_mib if facts else 0
+    wanted = record.placement
+    if wanted.cpu_milli > max(0, cpu - sum(p.cpu_milli for p in staying)):
+        raise _no_home(node, request, "milli-cores", at)
+    if wanted.memory_mib > max(0, memory - sum(p.memory_mib for p in staying)):
+        raise _no_home(node, request, "MiB of host memory", at)
+    for piece in wanted.slices:
+        taken = [other for p in staying for other in p.slices if other.card == piece.card]
+        if piece.share_milli > WHOLE_CARD - sum(other.share_milli for other in taken):
+            raise _no_home(node, request, f"thousandths of {piece.card}", at)
+        if piece.memory_mib > node.cards[piece.card].capacity_mib - sum(other.memory_mib for other in taken):
+            raise _no_home(node, request, f"MiB of {piece.card}", at)
+
+
+def _staying(state: LedgerState, node: NodeState, record: Nominated) -> list[Placement]:
+    """What will still be held here, or is promised to others, when the victims and whoever leaves anyway are gone."""
+    going = {uid for uid in node.residents if state.requests[uid].leaving}.union(record.victims)
+    seated = [placement for uid, placement in node.residents.items() if uid not in going]
+    promised = (state.nominated[uid].nomination for uid in node.holds)
+    return [*seated, *(other.placement for other in promised if other is not None)]
+
+
+def _no_home(node: NodeState, request: RequestState, what: str, at: int) -> InvariantBroken:
+    return InvariantBroken(f"{request.uid} is nominated for {node.name} at {at}, which will not have the {what}")
+
+
+# --- gangs -----------------------------------------------------------------------------------------------------------
+
+
 def check_gangs(state: LedgerState, records: Iterable[Record], at: int) -> None:
-    """A gang is all or nothing: who places one member places, or has placed, all of them.
+    """A gang is all or nothing: who places one member places, or has placed, as many as it needs to begin.
 
     The same answer before the records are folded and after, so that an author can ask before it is too late.
 
@@ -142,7 +252,7 @@ def check_gangs(state: LedgerState, records: Iterable[Record], at: int) -> None:
             if accepted is not None and accepted.request.gang is not None:
                 key = (accepted.namespace, accepted.request.gang.name)
                 placed.setdefault(key, set()).add(record.uid)
-                sizes[key] = max(accepted.request.gang.size, sizes.get(key, 0))
+                sizes[key] = max(accepted.request.gang.needed, sizes.get(key, 0))
     for key, size in sizes.items():
         if len(placed[key]) < size and (count := len(placed[key] | _ever_placed(state, *key))) < size:
             raise InvariantBroken(f"{count} of {size} members of gang {'/'.join(key)} are placed at {at}")

@@ -17,9 +17,13 @@ from copy import copy as shallow
 
 import msgspec
 
+from bus.ledger import holds
 from bus.ledger.rules import LedgerError
-from bus.ledger.state import CardState, LedgerState, NodeState, RequestState, Totals
+from bus.ledger.state import CardState, Hold, LedgerState, NodeState, RequestState, Service, Totals
+from contracts.decisions import CardHealthSet, Placement
 from contracts.messages import encode
+from contracts.quotas import NamespaceQuota
+from contracts.units import NodeName, RequestUid
 
 FORMAT = 1
 """Raised when old bytes would be read wrongly; a reader of another format ignores the checkpoint and folds the log."""
@@ -29,7 +33,7 @@ class SnapshotError(LedgerError):
     """Bytes that are no state: damaged, of another format, or not adding up."""
 
 
-class _Head(msgspec.Struct, frozen=True, kw_only=True):
+class _Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: int
     pool: str
     epoch: str
@@ -44,6 +48,16 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     learned: dict[str, int]
     learned_at: int
     totals: Totals
+    learned_service: dict[str, tuple[int, int]] = {}
+    coming: dict[str, int] = {}
+    coming_at: int = 0
+    coming_service: dict[str, tuple[int, int]] = {}
+    service: dict[str, Service] = {}
+    clock_ms: int = 0
+    evicted: int = 0
+    quotas: dict[str, NamespaceQuota] = {}
+    began: list[RequestUid] = []
+    ended: list[tuple[str, int]] = []
 
 
 # --- out -----------------------------------------------------------------------------------------------------------
@@ -90,6 +104,16 @@ def _head(state: LedgerState, *, placed: int) -> _Head:
         learned=state.learned,
         learned_at=state.learned_at,
         totals=state.totals,
+        learned_service=state.learned_service,
+        coming=state.coming,
+        coming_at=state.coming_at,
+        coming_service=state.coming_service,
+        service=state.service,
+        clock_ms=state.clock_ms,
+        evicted=state.evicted,
+        quotas=state.quotas,
+        began=state.began,
+        ended=state.ended,
     )
 
 
@@ -101,7 +125,8 @@ def _age(request: RequestState) -> tuple[int, int, str]:
 def _bare(node: NodeState) -> NodeState:
     """The node without what follows from the placements."""
     bare = shallow(node)
-    bare.residents, bare.cards = {}, {}
+    bare.residents, bare.cards, bare.holds = {}, {}, {}
+    bare.cordons = dict(sorted(node.cordons.items()))
     for uuid, card in node.cards.items():
         bare.cards[uuid] = shallow(card)
         bare.cards[uuid].residents = {}
@@ -149,14 +174,30 @@ def _begun(head: _Head, *, lines: int) -> LedgerState:
         learned=head.learned,
         learned_at=head.learned_at,
         totals=head.totals,
+        learned_service=head.learned_service,
+        coming=head.coming,
+        coming_at=head.coming_at,
+        coming_service=head.coming_service,
+        service=head.service,
+        clock_ms=head.clock_ms,
+        evicted=head.evicted,
+        quotas=head.quotas,
+        began=head.began,
+        ended=head.ended,
     )
 
 
 def _load_nodes(state: LedgerState, nodes: Iterable[NodeState]) -> None:
     for node in nodes:
         node.cards = dict(sorted(node.cards.items(), key=_card_order))
+        node.cordons |= {uuid: _cordon(c) for uuid, c in node.cards.items() if c.cordoned and uuid not in node.cordons}
         state.nodes[node.name] = node
         state.homes.update((uuid, node.name) for uuid, c in node.cards.items() if c.present and not c.rival)
+
+
+def _cordon(card: CardState) -> CardHealthSet:
+    """Of a state that was dumped when a cordon stood on its card alone, with its reason."""
+    return CardHealthSet(node=NodeName(card.node), card=card.card.uuid, health="cordoned", reason=card.reason[:1024])
 
 
 def _card_order(item: tuple[str, CardState]) -> tuple[bool, int, str]:
@@ -169,11 +210,20 @@ def _load_live(state: LedgerState, live: list[RequestState]) -> None:
     for request in sorted(live, key=_age):
         state.requests[request.uid] = request
         state.by_key[request.key] = request.uid
+        if request.nomination is not None and request.held is not None:
+            _load_nomination(state, request, request.nomination.placement, request.held)
         if request.placement is not None:
+            holds.charge(state, request.accepted.namespace, request.placement)
             node = state.nodes[request.placement.node]
             node.residents[request.uid] = request.placement
             for piece in request.placement.slices:
                 node.cards[piece.card].residents[request.uid] = piece
+
+
+def _load_nomination(state: LedgerState, request: RequestState, placement: Placement, held: Hold) -> None:
+    state.nodes[placement.node].holds[request.uid] = held
+    state.nominated[request.uid] = request
+    holds.charge(state, request.accepted.namespace, placement)
 
 
 def _load_recent(state: LedgerState, recent: Iterable[RequestState]) -> None:
@@ -183,13 +233,14 @@ def _load_recent(state: LedgerState, recent: Iterable[RequestState]) -> None:
 
 
 def _check_sums(node: NodeState) -> None:
-    seated = node.residents.values()
+    seated: tuple[Placement | Hold, ...] = (*node.residents.values(), *node.holds.values())
     sums = (sum(p.cpu_milli for p in seated), sum(p.memory_mib for p in seated))
     if sums != (node.used_cpu_milli, node.used_memory_mib):
         raise SnapshotError(f"{node.name} does not add up: {sums} placed, {node.used_cpu_milli} milli-cores stored")
     for uuid, card in node.cards.items():
-        pieces = card.residents.values()
-        sold = (sum(p.share_milli for p in pieces), sum(p.memory_mib for p in pieces))
+        pieces = [(p.share_milli, p.memory_mib) for p in card.residents.values()]
+        pieces += [hold.cards[uuid] for hold in node.holds.values() if uuid in hold.cards]
+        sold = (sum(milli for milli, _ in pieces), sum(mib for _, mib in pieces))
         if sold != (card.used_milli, card.used_mib):
             raise SnapshotError(f"card {uuid} of {node.name} does not add up: {sold} sold, {card.used_milli} stored")
 
@@ -206,7 +257,7 @@ def copy(state: LedgerState) -> LedgerState:
         sequence=state.sequence,
         number=state.number,
         requests_through=state.requests_through,
-        nodes={name: _copied(node) for name, node in state.nodes.items()},
+        nodes={name: copy_node(node) for name, node in state.nodes.items()},
         requests=requests,
         by_key=dict(state.by_key),
         pending={uid: requests[uid] for uid in state.pending},
@@ -216,13 +267,27 @@ def copy(state: LedgerState) -> LedgerState:
         mix=dict(state.mix),
         learned=state.learned,
         learned_at=state.learned_at,
+        learned_service=state.learned_service,
+        coming=state.coming,
+        coming_at=state.coming_at,
+        coming_service=state.coming_service,
+        service={key: shallow(spent) for key, spent in state.service.items()},
+        clock_ms=state.clock_ms,
+        evicted=state.evicted,
+        quotas=dict(state.quotas),
+        usage={namespace: shallow(use) for namespace, use in state.usage.items()},
+        nominated={uid: requests[uid] for uid in state.nominated},
+        began=list(state.began),
+        ended=list(state.ended),
         totals=shallow(state.totals),
     )
 
 
-def _copied(node: NodeState) -> NodeState:
+def copy_node(node: NodeState) -> NodeState:
+    """An equal node, independent from here on."""
     new = shallow(node)
-    new.residents, new.cards = dict(node.residents), {}
+    new.residents, new.cards, new.holds = dict(node.residents), {}, dict(node.holds)
+    new.cordons = dict(node.cordons)
     for uuid, card in node.cards.items():
         new.cards[uuid] = shallow(card)
         new.cards[uuid].residents = dict(card.residents)

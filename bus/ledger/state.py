@@ -11,8 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from contracts.decisions import Accepted, CardSlice, Placement, Rationale
+from contracts.decisions import Accepted, CardHealthSet, CardSlice, Nominated, Placement, Rationale
 from contracts.inventory import Card, CardHealth, NodeFacts, NodeInventory
+from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest
 from contracts.units import WHOLE_CARD, RequestKey, RequestUid, request_key
 
@@ -25,14 +26,6 @@ RECENT_LIMIT = 10_000
 
 RECENT_SLACK = 1_000
 """As many are forgotten at once: taking the first one out of a dict again and again walks over the holes before it."""
-
-MIX_LIMIT = 512
-"""Distinct request shapes that are counted; twice as many between two prunings."""
-
-FIRST_LEARNING_POINT = 64
-STEADY_LEARNING_POINT = 8192
-"""The mix is learned at 64, 128, 256, ... 8192 requests accepted in the epoch, then at every 8192: counts add up from
-the beginning, so doubling is the step in which they change."""
 
 TOUCHED_LIMIT = 65_536
 """Changes of nodes that are remembered at least: 13 s of 5,000 placements a second, half a megabyte."""
@@ -69,6 +62,26 @@ class Touched(msgspec.Struct):
             del names[:TOUCHED_LIMIT]
 
 
+class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept free for a nominated request so far: it grows as others leave, up to its whole place.
+
+    Counted in the sums of node and cards like something sold, so that nobody else gets it.
+    """
+
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    cards: dict[str, tuple[int, int]] = {}
+    """Thousandths and MiB of each card."""
+
+
+class Use(msgspec.Struct):
+    """What the placed requests of a namespace hold together, and what its nominated ones will."""
+
+    share_milli: int = 0
+    memory_mib: int = 0
+    requests: int = 0
+
+
 class CardState(msgspec.Struct, omit_defaults=True):
     """One card and what is sold of it."""
 
@@ -84,6 +97,7 @@ class CardState(msgspec.Struct, omit_defaults=True):
     rival: str = ""
     """The node that listed this UUID first and still does. Two nodes cannot have one card: only that one offers it."""
     used_milli: int = 0
+    """Sold, or held for a nominated request."""
     used_mib: int = 0
     residents: dict[RequestUid, CardSlice] = {}
 
@@ -105,7 +119,15 @@ class CardState(msgspec.Struct, omit_defaults=True):
     @property
     def overcommitted(self) -> bool:
         """Sold beyond what it is: never by a decision; only by what was found running, or a card that shrank."""
-        return self.present and (self.used_milli > WHOLE_CARD or self.used_mib > self.capacity_mib)
+        owned = self.card.owned_mib if self.card.memory_unmanaged_mib else self.capacity_mib
+        return self.present and (self.used_milli > WHOLE_CARD or self.used_mib > owned)
+
+    @property
+    def squeezed_mib(self) -> int:
+        """Memory that is sold here and that processes of nobody hold: they came later. Nothing new is placed on it."""
+        if not self.present or not self.card.memory_unmanaged_mib:
+            return 0
+        return max(0, min(self.used_mib, self.card.owned_mib) - self.capacity_mib)
 
 
 class NodeState(msgspec.Struct, omit_defaults=True):
@@ -124,6 +146,10 @@ class NodeState(msgspec.Struct, omit_defaults=True):
     residents: dict[RequestUid, Placement] = {}
     cards: dict[str, CardState] = {}
     """By UUID, in index order."""
+    holds: dict[RequestUid, Hold] = {}
+    """What is kept free here for nominated requests."""
+    cordons: dict[str, CardHealthSet] = {}
+    """Operators' words by card, also on cards that are not listed at present: they hold when the card comes back."""
 
     @property
     def free_cpu_milli(self) -> int:
@@ -156,11 +182,28 @@ class RequestState(msgspec.Struct, omit_defaults=True):
     """Ledger sequence of the decision; 0 = none yet."""
     placement: Placement | None = None
     rationale: Rationale | None = None
+    started_ms: int = 0
+    """Wall clock when it got its placement; 0 = not known."""
     withdrawn: bool = False
     pod: str = ""
     ending: str = ""
     """Evidence of the end: ended, gone, node-gone, rejected, never-created, withdrawn."""
     detail: str = ""
+    nomination: Nominated | None = None
+    """The place that it waits for."""
+    nominated_at: int = 0
+    """Number of that commit."""
+    nominated_ms: int = 0
+    held: Hold | None = None
+    """How much of that place is free and kept for it."""
+    evicted_for: RequestUid = RequestUid("")
+    """Whom it must leave for; it is counted until it is seen to be gone."""
+    leaving_ms: int = 0
+    """The ledger's clock when it was told to go: withdrawn, or evicted."""
+    attempt: int = 0
+    """How often it had to leave and was queued again."""
+    last_node: str = ""
+    """Where it was before that."""
 
     @property
     def request(self) -> PodRequest:
@@ -176,6 +219,22 @@ class RequestState(msgspec.Struct, omit_defaults=True):
     def live(self) -> bool:
         """Whether it still occupies its name."""
         return self.phase not in ("withdrawn", "ended")
+
+    @property
+    def leaving(self) -> bool:
+        """It holds a place and has been told to go."""
+        return self.placement is not None and (self.withdrawn or self.evicted_for != "")
+
+
+class Service(msgspec.Struct, array_like=True):
+    """How long placements of one class have lasted: enough to tell the mean of those that ended and that run."""
+
+    ended: int = 0
+    ended_ms: int = 0
+    """Summed over those that ended."""
+    running: int = 0
+    begun_ms: int = 0
+    """Wall clock at the beginning, summed over those that run."""
 
 
 class Totals(msgspec.Struct):
@@ -208,13 +267,35 @@ class LedgerState(msgspec.Struct):
     homes: dict[str, str] = {}
     """The node that offers a card: where a UUID is listed, and was listed first."""
     learned: dict[str, int] = {}
-    """`mix` as it was at the last learning point. A part of the state, so that whoever folds the same log has learned
-    the same, whenever they began to read it."""
+    """`mix` as decisions go by it: of the last learning point that is in force (`bus.ledger.learning`). A part of the
+    state, so that whoever folds the same log has learned the same, whenever they began to read it."""
     learned_at: int = 0
     """Requests accepted at that point; 0 = none yet."""
+    learned_service: dict[str, tuple[int, int]] = {}
+    """By class, at that point: milliseconds in service so far, and how many have ended."""
+    coming: dict[str, int] = {}
+    """The same of the last learning point, in force or not yet."""
+    coming_at: int = 0
+    coming_service: dict[str, tuple[int, int]] = {}
     mix: dict[str, int] = {}
     """How often each shape was accepted: what is likely to come."""
+    service: dict[str, Service] = {}
+    """How long each of them ran."""
+    clock_ms: int = 0
+    """The last wall clock told; 0 = none yet."""
+    began: list[RequestUid] = []
+    """Placed since then: a record has no time of its own, the end of its commit has."""
+    ended: list[tuple[str, int]] = []
+    """Class and beginning of what ended since then."""
     totals: Totals = msgspec.field(default_factory=Totals)
+    evicted: int = 0
+    """Requests told to leave for another one, since the epoch began; each time counts."""
+    quotas: dict[str, NamespaceQuota] = {}
+    """The operator's last word on each namespace, removals too; quotas are on when there is any."""
+    usage: dict[str, Use] = {}
+    """By namespace; one that holds nothing is not in it. Follows from the placements and nominations."""
+    nominated: dict[RequestUid, RequestState] = {}
+    """Pending ones that wait for a place that was chosen."""
     touched: Touched = msgspec.field(default_factory=Touched)
     """Names of nodes in the order they changed; another object when positions in the old one mean nothing any more."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from typing import Final
 
@@ -33,6 +33,7 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from prometheus_client import CollectorRegistry, generate_latest
 
 from bus.runtime import semconv, tracing
+from bus.runtime.series import Gauge, Scraped
 from bus.runtime.settings import TelemetrySettings
 from bus.runtime.tracing import SCOPE, SpanKind, context_from, span, traceparent_of
 
@@ -66,6 +67,10 @@ class Telemetry:
     def metrics_text(self) -> bytes:
         """All instruments in the Prometheus text format."""
         return generate_latest(self._registry)
+
+    def scrape(self, source: Callable[[], Iterable[Gauge]]) -> None:
+        """Ask `source` at each scrape of /metrics, beside the instruments."""
+        self._registry.register(Scraped(source))
 
     def shutdown(self, timeout_s: float = 2.0) -> bool:
         """Flush and close within `timeout_s`; False when something was left unsent. Blocks.

@@ -23,6 +23,7 @@ from gpubus.audit import compare
 from gpubus.audit.snapshot import Finding, Report, Snapshot
 from gpubus.client import Client
 from gpubus.errors import NoAnswer
+from gpubus.hearing import LISTEN_S, Hearing
 from scheduler.core.replay import Replay
 
 PAUSE_S = 0.5
@@ -36,15 +37,17 @@ async def audit(client: Client, *, pool: str = "default", settle_s: float = 5.0)
         NoAnswer: the ledger itself cannot be read.
     """
     book = _Ledger(client, pool, await _beginning(client, pool))
+    hearing = Hearing(client.bus)
     rounds: list[tuple[Finding, ...]] = []
     until = time.monotonic() + settle_s
-    while True:
-        snapshot = await _snapshot(client, book)
-        rounds.append(tuple(compare.findings(snapshot)))
-        stayed = compare.settled(rounds)
-        if not stayed or time.monotonic() >= until:
-            return compare.report(snapshot, stayed, len(rounds))
-        await asyncio.sleep(PAUSE_S)
+    async with hearing.listening():
+        while True:
+            snapshot = await _snapshot(client, book, hearing, 0.0 if rounds else LISTEN_S)
+            rounds.append(tuple(compare.findings(snapshot)))
+            stayed = compare.settled(rounds)
+            if not stayed or time.monotonic() >= until:
+                return compare.report(snapshot, stayed, len(rounds))
+            await asyncio.sleep(PAUSE_S)
 
 
 class _Ledger:
@@ -91,8 +94,9 @@ async def _beginning(client: Client, pool: str) -> LedgerState | None:
     return found
 
 
-async def _snapshot(client: Client, book: _Ledger) -> Snapshot:
+async def _snapshot(client: Client, book: _Ledger, hearing: Hearing, listen_s: float) -> Snapshot:
     await book.read()
+    await hearing.heard(_with_cards(book.prover.state), listen_s)
     before = frozenset(uid for uid, r in book.prover.state.requests.items() if r.phase in compare.PAST_PLACED)
     silent: dict[str, str] = {}
     allocations, unreadable = await _allocations(client, silent)
@@ -117,8 +121,14 @@ async def _snapshot(client: Client, book: _Ledger) -> Snapshot:
         shares={s.node: s for _, s in shares},
         refused=sum(event.phase == "refused" for _, event in events),
         dead_letters=len(letters),
+        usage=dict(hearing.usage),
         silent=silent,
     )
+
+
+def _with_cards(state: LedgerState) -> set[str]:
+    """Nodes whose monitors should be heard; of one that has fallen silent nothing is waited for."""
+    return {name for name, node in state.nodes.items() if node.cards and node.fresh}
 
 
 async def _allocations(client: Client, silent: dict[str, str]) -> tuple[tuple[Allocation, ...] | None, tuple[str, ...]]:

@@ -5,7 +5,8 @@
     scheduler           what it answers is what the log folds to
     Kubernetes          every pod that holds a card is a placement, every placement past `placed` has its pod, on the
                         same node and cards; and the pods alone, without the ledger, do not oversell a card
-    monitors            cards that are sold are cards that are there; what monitors were told is what is sold
+    monitors            cards that are sold are cards that are there; what monitors were told is what is sold; memory
+                        that is sold is not held by processes of nobody
 
 The world moves while it is read: a pod may be gone a moment before the ledger knows. So a difference between witnesses
 counts only if it stays (`settled`), and what the ledger did while the others were asked is left out here.
@@ -20,6 +21,7 @@ from bus.ledger.state import LedgerState, RequestState
 from contracts.answers import Summary
 from contracts.outcomes import Allocation
 from contracts.units import WHOLE_CARD
+from gpubus import use
 from gpubus.audit.snapshot import Counts, Finding, Report, Snapshot
 
 PAST_PLACED = frozenset({"bound", "running"})
@@ -49,6 +51,8 @@ def report(snapshot: Snapshot, stayed: tuple[Finding, ...], rounds: int) -> Repo
         replayed=snapshot.replayed,
         epoch=snapshot.state.epoch,
         rounds=rounds,
+        processes=use.listed(snapshot.usage),
+        strangers=tuple(use.strangers(snapshot.usage)),
     )
 
 
@@ -125,6 +129,14 @@ def _over_commits(snapshot: Snapshot) -> Iterator[Finding]:
     yield from _over_sold_by_pods(snapshot)
 
 
+def _squeezed(snapshot: Snapshot) -> Iterator[Finding]:
+    """Sold memory that is not there, because somebody outside of the ledger took it after it was sold."""
+    for card in snapshot.state.cards():
+        if card.squeezed_mib:
+            text = f"card of {card.node}: {card.squeezed_mib} MiB of what is sold are held by {card.card.unmanaged_by}"
+            yield Finding(kind="squeezed", subject=str(card.card.uuid), text=text)
+
+
 def _over_sold_by_pods(snapshot: Snapshot) -> Iterator[Finding]:
     milli: Counter[str] = Counter()
     mib: Counter[str] = Counter()
@@ -132,7 +144,7 @@ def _over_sold_by_pods(snapshot: Snapshot) -> Iterator[Finding]:
         for piece in allocation.slices:
             milli[piece.card] += piece.share_milli
             mib[piece.card] += piece.memory_mib
-    sellable = {c.uuid: c.sellable_mib for i in snapshot.inventories.values() for c in i.cards}
+    sellable = {c.uuid: c.owned_mib for i in snapshot.inventories.values() for c in i.cards}
     for card in sorted(milli):
         room = sellable.get(card)  # type: ignore[call-overload]  # CardUuid is a str
         if milli[card] > WHOLE_CARD or (room is not None and mib[card] > room):
@@ -229,6 +241,7 @@ _RULES: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     _replay,
     _scheduler,
     _over_commits,
+    _squeezed,
     _pods,
     _monitors,
     _shares,

@@ -12,9 +12,12 @@ from contracts.answers import Summary
 from contracts.inventory import NodeInventory
 from contracts.messages import Message, Value
 from contracts.outcomes import Allocation, NodeShares
+from contracts.usage import NodeUsage
+from gpubus.use import Listed, Stranger
 from scheduler.core.replay import Replayed
 
 NOT_REPLAYED = Replayed(decisions=0, differences=())
+NOTHING_LISTED = Listed()
 
 Kind = str
 """Of a finding: stable, for machines."""
@@ -57,6 +60,10 @@ class Report(Message, frozen=True, kw_only=True, tag="audit.report.v1"):
     replayed: Replayed = NOT_REPLAYED
     epoch: str = ""
     rounds: int = 1
+    processes: Listed = NOTHING_LISTED
+    """On all cards, as the monitors said."""
+    strangers: tuple[Stranger, ...] = ()
+    """Those that belong to nobody. To have some is no finding; to have sold what they hold is one."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,5 +86,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     shares: Mapping[str, NodeShares] = {}
     refused: int = 0
     dead_letters: int = 0
+    usage: Mapping[str, NodeUsage] = {}
+    """By node, of the monitors that spoke while the others were asked."""
     silent: Mapping[str, str] = {}
     """Witness -> why it could not be heard."""

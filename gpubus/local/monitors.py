@@ -19,6 +19,9 @@ from monitor.service import Monitor
 from monitor.settings import MonitoringSettings, SimulatedSettings
 from monitor.watch import CardWatch
 
+RECOVER_S = 10.0
+"""A card that failed is believed again after so long: short, so that one can watch it."""
+
 
 class SimulatedMonitors:
     """One monitor per node that is alive."""
@@ -33,7 +36,8 @@ class SimulatedMonitors:
         """A monitor begins a new life on the node, as after a reboot."""
         self._lives += 1
         settings = _settings(node, self._heartbeat_s, f"boot-{self._lives}")
-        cards = SimulatedCards(node.name, settings.simulated.kind(), lambda: time.monotonic_ns() // 1_000_000)
+        kind = settings.simulated.kind()
+        cards = SimulatedCards(node.name, kind, lambda: time.monotonic_ns() // 1_000_000, faults=node.faults)
         who = Identity(
             node=NodeName(node.name), boot_id=settings.boot_id, incarnation=f"monitor-{secrets.token_hex(4)}"
         )
@@ -83,5 +87,6 @@ def _settings(node: NodeSpec, heartbeat_s: float, boot_id: str) -> MonitoringSet
         heartbeat_s=heartbeat_s,
         sample_s=1.0,
         usage_s=2.0,
+        recover_after_s=RECOVER_S,
         boot_id=boot_id,
     )

@@ -6,7 +6,12 @@ same request is a different part of a different card.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
 from contracts.messages import Value
+from monitor.cards.simulated import Fault, fault
 
 MAX_NODES = 200
 """Monitors and kubelets of all nodes share one process: beyond this it would be busy with heartbeats alone."""
@@ -35,6 +40,8 @@ class NodeSpec(Value, frozen=True, kw_only=True):
     cpu_milli: int = 96_000
     memory_mib: int = 786_432
     """Host memory."""
+    faults: tuple[Fault, ...] = ()
+    """What befalls its cards, in seconds from the start of its monitor."""
 
 
 def uniform(count: int, *, cards: int, model: Model) -> list[NodeSpec]:
@@ -49,6 +56,24 @@ def uniform(count: int, *, cards: int, model: Model) -> list[NodeSpec]:
         )
         for number in range(1, count + 1)
     ]
+
+
+def with_faults(nodes: list[NodeSpec], texts: Iterable[str]) -> list[NodeSpec]:
+    """The nodes with what befalls them: `NODE/INDEX@AFTER+FOR`, in seconds, and `:REASON` if it is to have one.
+
+    Raises:
+        ValueError: spelt otherwise, or there is no such card.
+    """
+    by_name = {node.name: node for node in nodes}
+    for text in texts:
+        name, _, what = text.partition("/")
+        if name not in by_name:
+            raise ValueError(f"{text!r}: there is no node {name!r}; spelt as NODE/INDEX@AFTER+FOR, as node-01/2@20+30")
+        one, node = fault(what), by_name[name]
+        if one.index >= node.cards:
+            raise ValueError(f"{text!r}: {name} has {node.cards} cards, the first has index 0")
+        by_name[name] = replace(node, faults=(*node.faults, one))
+    return list(by_name.values())
 
 
 def mixed() -> list[NodeSpec]:

@@ -10,18 +10,27 @@ What to do with an `Unplaced` (wait, preempt, refuse) is not decided here.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 
 import msgspec
 
-from bus.ledger.state import LedgerState, RequestState
+from bus.ledger.state import LedgerState, NodeState, RequestState
 from contracts.decisions import Candidate, CardSlice, Placement, Rationale, Reserved
 from contracts.outcomes import Reason
 from contracts.units import CardUuid, NodeName, RequestUid
+from scheduler.core.applied import Applied, applied, equals
+from scheduler.core.around import Surroundings
+from scheduler.core.failing import PolicyFailed
 from scheduler.core.feasibility import fits
 from scheduler.core.feasibility.fast import Choice
-from scheduler.core.policies import DEFAULT_POLICY, Policy, policy_for
-from scheduler.core.ranking import Ranking, Rankings
-from scheduler.core.request import Shape, memory_on, shape_of
+from scheduler.core.menu_rankings import Cheapest
+from scheduler.core.policies import DEFAULT_POLICY, Policy, policy_for, score_parts
+from scheduler.core.ranking import ASK, Rankings
+from scheduler.core.reasons import merged
+from scheduler.core.request import Shape, memory_on, shape_for
+from scheduler.core.ruled_out import ruled_out
+from scheduler.core.surroundings import surroundings
+from scheduler.core.terms import NOBODY, Asker, asker_of
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +43,11 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     def record(self) -> Reserved:
         """The record that makes it so."""
         return Reserved(uid=self.uid, placement=self.placement, rationale=self.rationale)
+
+    def instead_of(self, failure: str) -> Placed:
+        """The same, decided because another policy could not."""
+        rationale = msgspec.structs.replace(self.rationale, instead_of=failure)
+        return Placed(uid=self.uid, placement=self.placement, rationale=rationale)
 
 
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,33 +70,125 @@ def decide(
     """
     rankings = rankings or Rankings()
     rankings.sync(state)
-    shape = shape_of(request.accepted.request)
+    shape, asker = shape_for(request), asker_of(request)
     policy = policy_for(shape, policy)
-    placed = place(request.uid, shape, policy, rankings)
+    placed = place(request.uid, shape, policy, rankings, asker)
     if placed is not None:
         return placed
-    return Unplaced(uid=request.uid, reasons=why_not(state, shape, policy, rankings))
+    return Unplaced(uid=request.uid, reasons=why_not(state, shape, policy, rankings, asker))
 
 
-def why_not(state: LedgerState, shape: Shape, policy: Policy, rankings: Rankings) -> tuple[Reason, ...]:
+def why_not(
+    state: LedgerState, shape: Shape, policy: Policy, rankings: Rankings, asker: Asker = NOBODY
+) -> tuple[Reason, ...]:
     """Reasons against every node, the closest first; only what changed since the last time is worked out again.
 
     The first time costs about 30 us a node, then 1 us a node. `rankings` are synchronised with `state`.
     """
-    return rankings.ranked(shape, policy).refusals.against(rankings.views, state)
+    policy, _ = able(shape, policy, rankings)
+    ranking = rankings.ranked(shape, policy)
+    around = around_for(shape, asker, rankings)
+    if not around.hard or not rankings.views:
+        return ranking.refusals.against(rankings.views, state)
+    return merged([*ranking.refusals.found(rankings.views, state), *ruled_out(ranking, rankings, around)])
 
 
-def place(uid: RequestUid, shape: Shape, policy: Policy, rankings: Rankings) -> Placed | None:
-    """The best node of synchronised rankings, or None, which costs a few microseconds: for retries of what waits."""
+def able(shape: Shape, policy: Policy, rankings: Rankings) -> tuple[Policy, str]:
+    """The policy and nothing, or the default one and why the other cannot score the shape now."""
+    if policy.may_fail:
+        try:
+            rankings.ranked(shape, policy)
+        except PolicyFailed as failure:
+            return DEFAULT_POLICY, failure.told
+    return policy, ""
+
+
+def around_for(shape: Shape, asker: Asker, rankings: Rankings) -> Surroundings:
+    """What the surroundings of nodes mean for this shape and asker now."""
+    return surroundings(shape, asker, rankings.domains, rankings.views, rankings.requests)
+
+
+def place(
+    uid: RequestUid,
+    shape: Shape,
+    policy: Policy,
+    rankings: Rankings,
+    asker: Asker = NOBODY,
+    *,
+    only: Collection[str] | None = None,
+) -> Placed | None:
+    """The best node of synchronised rankings, or None, which costs a few microseconds: for retries of what waits.
+
+    `asker` is whom the residents' anti-affinity may keep away, `only` the nodes to choose from, None = all.
+    """
+    if policy.may_fail:
+        policy, failure = able(shape, policy, rankings)
+        if failure:
+            instead = place(uid, shape, policy, rankings, asker, only=only)
+            return None if instead is None else instead.instead_of(failure)
+    cheapest = rankings.cheapest(shape, policy) if only is None else ASK
+    if cheapest is None:
+        return None
+    if cheapest != ASK:
+        return _at_least_cost(uid, shape, policy, rankings, cheapest)
     ranking = rankings.ranked(shape, policy)
     if not ranking.order:
         return None
-    at = drawn(uid, ranking.equals) if policy.draws else 0
-    node, _ = rankings.read(ranking.order[at])
+    around = around_for(shape, asker, rankings)
+    found = applied(ranking, rankings, around, wanted=None if policy.draws else 2, only=only)
+    if not found.order:
+        return None
+    at = drawn(uid, equals(found.order)) if policy.draws else 0
+    node, _ = rankings.read(found.order[at])
     chosen = fits(shape, rankings.views[node], policy.order, ranking.mix)
     if chosen is None:
         raise AssertionError(f"{node} is ranked for {shape} and does not fit")
-    return Placed(uid=uid, placement=placement_of(shape, node, chosen), rationale=_rationale(ranking, rankings, at))
+    rationale = _rationale(policy, found, rankings, at)
+    return Placed(uid=uid, placement=placement_of(shape, node, chosen), rationale=rationale)
+
+
+def _at_least_cost(uid: RequestUid, shape: Shape, policy: Policy, rankings: Rankings, found: Cheapest) -> Placed:
+    """The cheapest node as a decision."""
+    node, parts = found.node, found.parts
+    if found.positions is None:
+        view, mix = rankings.views[node.name], rankings.mix_for(policy)
+        chosen = fits(shape, view, policy.order, mix)
+        if chosen is None:
+            raise AssertionError(f"{node.name} is ranked for {shape} and does not fit")
+        placement = placement_of(shape, node.name, chosen)
+        parts = {name: value for name, value in score_parts(policy, shape, view, chosen, mix).items() if value}
+    else:
+        placement = _placement_at(shape, node, found.positions)
+        rankings.expect(uid, shape, policy)
+    other = found.runner_up
+    rationale = Rationale(
+        policy=policy.name,
+        version=policy.version,
+        chosen=Candidate(node=NodeName(node.name), score=found.score),
+        runner_up=Candidate(node=NodeName(other[0]), score=other[1]) if other is not None else None,
+        feasible_nodes=found.feasible,
+        rejected_nodes=len(rankings.views) - found.feasible,
+        parts=parts,
+    )
+    return Placed(uid=uid, placement=placement, rationale=rationale)
+
+
+def _placement_at(shape: Shape, node: NodeState, positions: tuple[int, ...]) -> Placement:
+    """The slices on the cards at these positions."""
+    slices: tuple[CardSlice, ...] = ()
+    if positions:
+        cards = list(node.cards.values())
+        slices = tuple(
+            CardSlice(
+                card=CardUuid(cards[at].card.uuid),
+                share_milli=shape.share_milli,
+                memory_mib=memory_on(cards[at].capacity_mib, shape),
+            )
+            for at in positions
+        )
+    return Placement(
+        node=NodeName(node.name), slices=slices, cpu_milli=shape.cpu_milli, memory_mib=shape.host_memory_mib
+    )
 
 
 def placement_of(shape: Shape, node: str, chosen: Choice) -> Placement:
@@ -108,15 +214,16 @@ def drawn(uid: RequestUid, count: int) -> int:
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8]) % count
 
 
-def _rationale(ranking: Ranking, rankings: Rankings, at: int) -> Rationale:
-    order = ranking.order
+def _rationale(policy: Policy, found: Applied, rankings: Rankings, at: int) -> Rationale:
+    order = found.order
     other = 0 if at else 1
     return Rationale(
-        policy=ranking.policy.name,
+        policy=policy.name,
+        version=policy.version,
         chosen=_candidate(rankings, order[at]),
         runner_up=_candidate(rankings, order[other]) if len(order) > other else None,
-        feasible_nodes=len(order),
-        rejected_nodes=len(rankings.views) - len(order),
+        feasible_nodes=found.feasible,
+        rejected_nodes=len(rankings.views) - found.feasible,
     )
 
 

@@ -4,11 +4,8 @@ An engine owns an *assumed* state. Every record it makes is folded at once, so t
 kept for the commit. When the commit is stored, the service seals it; when it is lost, the engine is dropped and a new
 one begins from the committed state. Pure: no I/O, no clock; wall time comes in for display only.
 
-Who is tried when:
-    - a new request is tried at once, unless its shape is known not to fit and nothing has improved since;
-    - a waiting one is tried again only when a node improved (a release, a new card, a node that came back) and its
-      shape fits there: higher priority first, then the earlier acceptance;
-    - a gang is tried when its last member arrives, and again when any node improved.
+Here is what facts and requests do to the ledger; who is tried when, who holds whose place, and who has to leave for
+whom is the queue's (`scheduler.core.queue`).
 
 A commit is one message and messages have a limit: when the records are enough for one (`full`), the rest of the work
 waits for the next commit (`unfinished`). Four thousand waiting pods and one large new node make several commits.
@@ -25,11 +22,11 @@ from bus.ledger.fold import apply_record
 from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import (
     Accepted,
-    CardHealthSet,
     FactsSet,
     HealthSet,
     InventorySet,
     Observed,
+    QuotaSet,
     Record,
     Released,
     Resized,
@@ -38,10 +35,14 @@ from contracts.decisions import (
 from contracts.inventory import CordonCard, NodeFacts, NodeInventory
 from contracts.messages import Value, encode
 from contracts.outcomes import Outcome, Reason, Refusal
+from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest, Resize, Withdraw
-from contracts.units import CardUuid, RequestUid, request_key
+from contracts.units import RequestUid, request_key
+from scheduler.core.cordons import cordoning, outdated
 from scheduler.core.placer import Placer
-from scheduler.core.request import Shape, shape_of
+from scheduler.core.queue import quota, told
+from scheduler.core.queue.queue import Queue, QueueRules
+from scheduler.core.queue.waiting import kind_of
 
 COMMIT_BYTES = 512 * 1024
 """Records of so many bytes are enough for one commit. The server takes 1 MiB; what one more input may add is at most
@@ -61,15 +62,19 @@ class Answer(Value, frozen=True, kw_only=True):
     """Filled in when the commit is stored."""
 
 
+DEFAULT_RULES = QueueRules()
+
+
 class Engine:
     """Decisions ahead of the log over one assumed state.
 
     Args:
         state: the assumed state; nobody else may change it.
         policy: name of the default placement policy.
+        rules: what an operator chose for the queue.
     """
 
-    def __init__(self, state: LedgerState, *, policy: str) -> None:
+    def __init__(self, state: LedgerState, *, policy: str, rules: QueueRules = DEFAULT_RULES) -> None:
         self.state = state
         self.policy = policy
         self.placer = Placer(state, default_policy=policy)
@@ -77,13 +82,8 @@ class Engine:
         self.size = 0
         """Bytes of the records, as they will be sent."""
         self._accepted = 0
-        self._fresh: list[RequestUid] = []
-        self._waiting: dict[Shape, dict[RequestUid, None]] = {}
-        self._gangs: dict[tuple[str, str], dict[RequestUid, None]] = {}
-        self._improved: dict[str, None] = {}
-        for request in state.pending.values():
-            self._enqueue(request)
-        self._improved.update(dict.fromkeys(state.nodes))
+        self.rules = rules
+        self.queue = Queue(state, self.placer, self._write, lambda: self.full, rules=rules, policy=policy)
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
@@ -94,6 +94,8 @@ class Engine:
         living = self.state.by_key.get(request_key(namespace, request.name))
         if living is not None:
             return self._again(self.state.requests[living], request)
+        if (refusal := quota.too_important(self.state, namespace, request)) is not None:
+            return Answer(refusals=(refusal,))
         uid = RequestUid(f"{self.state.epoch}-{self.state.number + 1}-{self._accepted}")
         self._accepted += 1
         self._write(
@@ -106,10 +108,7 @@ class Engine:
                 submitted_ms=now_ms,
             )
         )
-        if request.gang is None:
-            self._fresh.append(uid)
-        else:
-            self._join(self.state.requests[uid])
+        self.queue.entered(self.state.requests[uid])
         return Answer(uid=uid)
 
     @staticmethod
@@ -128,8 +127,16 @@ class Engine:
         request = self.state.requests[uid]
         if request.withdrawn:
             return Answer(uid=uid, duplicate=True)
-        self._dequeue(request)
+        if request.placement is None:
+            self.queue.left(request)
+            held_on = request.nomination.placement.node if request.nomination is not None else ""
+        else:
+            held_on = ""
+            self.queue.leaving(request.placement.node)
         self._write(Withdrawn(uid=uid, reason=message.reason))
+        self.queue.gone(request)
+        if held_on:
+            self.queue.improved(held_on)
         return Answer(uid=uid)
 
     def resize(self, namespace: str, message: Resize) -> Answer:
@@ -140,15 +147,28 @@ class Engine:
             return Answer(refusals=(_nobody(namespace, message.name, "placed on a card"),))
         node = self.state.nodes[request.placement.node]
         for piece in request.placement.slices:
-            card = node.cards[piece.card]
+            card, where = node.cards[piece.card], f"card {piece.card}"
             room_milli = card.free_milli + piece.share_milli
             room_mib = card.free_mib + piece.memory_mib
             if message.share_milli > max(room_milli, piece.share_milli):
-                return Answer(refusals=(_no_room("share_milli", message.share_milli, room_milli, piece.card),))
+                return Answer(refusals=(_no_room("share_milli", message.share_milli, room_milli, where),))
             if message.memory_mib > max(room_mib, piece.memory_mib):
-                return Answer(refusals=(_no_room("memory_mib", message.memory_mib, room_mib, piece.card),))
-        self._write(Resized(uid=request.uid, share_milli=message.share_milli, memory_mib=message.memory_mib))
-        self._improved[node.name] = None
+                return Answer(refusals=(_no_room("memory_mib", message.memory_mib, room_mib, where),))
+        room_cpu = node.free_cpu_milli + request.placement.cpu_milli
+        if message.cpu_milli is not None and message.cpu_milli > max(room_cpu, request.placement.cpu_milli):
+            return Answer(refusals=(_no_room("cpu_milli", message.cpu_milli, room_cpu, f"node {node.name}"),))
+        if (over := quota.growth(self.state, request, message)) is not None:
+            return Answer(refusals=(quota.refusal(over),))
+        self._write(
+            Resized(
+                uid=request.uid,
+                share_milli=message.share_milli,
+                memory_mib=message.memory_mib,
+                cpu_milli=message.cpu_milli,
+            )
+        )
+        self.queue.improved(node.name)
+        self.queue.namespace_changed(namespace)
         return Answer(uid=request.uid)
 
     def outcome(self, seen: Outcome) -> None:
@@ -156,19 +176,32 @@ class Engine:
         request = self.state.requests.get(seen.uid)
         if request is None or request.placement is None or request.key != request_key(seen.namespace, seen.name):
             return
-        if seen.phase in ("bound", "running"):
-            if _ORDER[request.phase] < _ORDER[seen.phase]:
-                self._write(Observed(uid=seen.uid, phase=_observed(seen.phase), pod=seen.pod))
+        if seen.attempt != request.attempt:
+            return  # of a pod that had to leave, and was told before
+        if seen.phase in _ORDER:
+            if _is_news(request, seen):
+                phase, pod = _observed(seen.phase), seen.pod if seen.phase != "waiting" else ""
+                self._write(Observed(uid=seen.uid, phase=phase, pod=pod, detail=seen.reason))
             return
-        self._write(Released(uid=seen.uid, evidence=_evidence(seen.phase), detail=seen.reason))
-        self._improved[request.placement.node] = None
+        node, requeue = request.placement.node, self._waits_again(request, seen)
+        self._write(Released(uid=seen.uid, evidence=_evidence(seen.phase), detail=seen.reason, requeue=requeue))
+        self.queue.gone(request)
+        self.queue.improved(node)
+        if requeue:
+            self.queue.entered(request)
+
+    def _waits_again(self, request: RequestState, seen: Outcome) -> bool:
+        """It had to leave for another one, and has not come to its own end meanwhile."""
+        done = seen.phase == "rejected" or (seen.phase == "ended" and seen.exit_code == 0)
+        return self.rules.requeue and request.evicted_for != "" and not request.withdrawn and not done
 
     def inventory(self, seen: NodeInventory) -> None:
-        """Cards of a node, if they changed."""
+        """Cards of a node, if they changed; a copy of what its monitor said earlier changes nothing."""
         node = self.state.nodes.get(seen.node)
-        if node is None or node.inventory != seen:
+        if node is None or (node.inventory != seen and not outdated(seen, node.inventory)):
             self._write(InventorySet(inventory=seen))
-            self._improved[seen.node] = None
+            self.queue.cards_changed()
+            self.queue.improved(seen.node)
 
     def facts(self, seen: NodeFacts) -> None:
         """A node as Kubernetes has it, if it changed."""
@@ -177,7 +210,8 @@ class Engine:
             return
         if node is None or node.facts != seen:
             self._write(FactsSet(facts=seen))
-            self._improved[seen.node] = None
+            self.queue.cards_changed()
+            self.queue.improved(seen.node)
 
     def health(self, change: HealthSet) -> None:
         """A node fell silent or came back."""
@@ -186,88 +220,47 @@ class Engine:
         if node is None or node.fresh != fresh or (not fresh and node.reason != change.reason):
             self._write(change)
             if fresh:
-                self._improved[change.node] = None
+                self.queue.improved(change.node)
 
     def cordon(self, order: CordonCard) -> None:
-        """An operator's word on one card; of a card that is not there it is ignored."""
+        """An operator's word on one card, if it changes something; of a node that is not there it is ignored."""
         node = self.state.nodes.get(order.node)
-        card = node.cards.get(order.card) if node else None
-        if card is None or card.cordoned == order.cordoned:
+        record = cordoning(node, order) if node is not None else None
+        if record is None:
             return
-        health: Literal["cordoned", "healthy"] = "cordoned" if order.cordoned else "healthy"
-        record = CardHealthSet(node=order.node, card=CardUuid(order.card), health=health, reason=order.reason)
         self._write(record)
-        self._improved[order.node] = None
+        self.queue.improved(order.node)
+
+    def quota(self, word: NamespaceQuota) -> None:
+        """An operator's word on a namespace, if it is news."""
+        if self.state.quotas.get(word.namespace) != word:
+            self._write(QuotaSet(quota=word))
+            self.queue.namespace_changed(word.namespace)
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Place what can be placed now: woken waiters by priority and age, then gangs, then what just came.
+        """Place what can be placed now, nominate what must wait for others to leave; `scheduler.core.queue` tells who.
 
         Ends when the commit is full; `unfinished` tells that more could be placed in the next one.
         """
-        improved, self._improved = list(self._improved), {}
-        if improved:
-            self._retry(improved)
-            for members in list(self._gangs.values()):
-                if not self.full:
-                    self._try_gang(members)
-            if self.full:
-                self._improved.update(dict.fromkeys(improved))
-        fresh, self._fresh = self._fresh, []
-        for request in sorted((self.state.pending[u] for u in fresh if u in self.state.pending), key=_priority):
-            shape = shape_of(request.request)
-            if self.full and shape not in self._waiting:
-                self._fresh.append(request.uid)
-            elif shape in self._waiting or not self._try(request):
-                self._waiting.setdefault(shape, {})[request.uid] = None
-
-    def _retry(self, improved: list[str]) -> None:
-        """Waiting shapes that an improved node can take, one request after the other until it cannot."""
-        woken = [s for s in self._waiting if self.placer.fits_any(s, improved)]
-        queue = sorted((self.state.pending[u] for s in woken for u in self._waiting[s]), key=_priority)
-        stuck: set[Shape] = set()
-        for request in queue:
-            if self.full:
-                return
-            shape = shape_of(request.request)
-            if shape in stuck:
-                continue
-            if self._try(request):
-                self._forget_waiting(shape, request.uid)
-            else:
-                stuck.add(shape)
-
-    def _try(self, request: RequestState) -> bool:
-        reserved = self.placer.place(request)
-        if reserved is None:
-            return False
-        self._write(reserved)
-        if request.request.locality.affinity is not None:
-            self._improved[reserved.placement.node] = None  # its card is open to its group from now on
-        return True
-
-    def _try_gang(self, members: dict[RequestUid, None]) -> None:
-        requests = [self.state.pending[uid] for uid in members]
-        gang = requests[0].request.gang
-        if gang is None or len(requests) < gang.size:
-            return
-        placed = self.placer.place_gang(requests)
-        if placed is None:
-            return
-        del self._gangs[requests[0].accepted.namespace, gang.name]
-        for reserved in placed:
-            self._write(reserved)
+        self.queue.turn()
 
     def reasons(self, request: RequestState) -> tuple[Reason, ...]:
-        """Why a pending request is pending, with numbers."""
-        return self.placer.reasons(request)
+        """Why a pending request is pending, with numbers: what the queue says of it, then what the nodes do."""
+        found = told.reasons(self.state, request)
+        if request.nomination is not None:
+            return found
+        found += self.placer.reasons(request)
+        return found or told.beyond(self.state, request, self.queue.would_get(request)) or told.NEXT_IN_TURN
 
     @staticmethod
     def reason_key(request: RequestState) -> Hashable:
         """Requests with the same key wait for the same reasons."""
         gang = request.request.gang
-        return (request.accepted.namespace, gang) if gang else shape_of(request.request)
+        if request.nomination is not None:
+            return request.uid
+        return (request.accepted.namespace, gang.name) if gang else kind_of(request)
 
     # --- the commit being built ------------------------------------------------------------------------------------
 
@@ -279,7 +272,7 @@ class Engine:
     @property
     def unfinished(self) -> bool:
         """Whether something could be placed without any further input."""
-        return bool(self._improved or self._fresh)
+        return self.queue.unfinished
 
     def take(self) -> tuple[Record, ...]:
         """The records since the last take; they are folded already."""
@@ -291,50 +284,19 @@ class Engine:
         self.records.append(record)
         self.size += len(encode(record))
 
-    # --- the queue -------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, request: RequestState) -> None:
-        if request.request.gang is None:
-            self._waiting.setdefault(shape_of(request.request), {})[request.uid] = None
-        else:
-            self._join(request)
-
-    def _join(self, request: RequestState) -> None:
-        gang = request.request.gang
-        if gang is None:
-            return
-        members = self._gangs.setdefault((request.accepted.namespace, gang.name), {})
-        members[request.uid] = None
-        self._try_gang(members)
-
-    def _dequeue(self, request: RequestState) -> None:
-        self._forget_waiting(shape_of(request.request), request.uid)
-        gang = request.request.gang
-        if gang is not None:
-            key = (request.accepted.namespace, gang.name)
-            members = self._gangs.get(key, {})
-            members.pop(request.uid, None)
-            if not members:
-                self._gangs.pop(key, None)
-
-    def _forget_waiting(self, shape: Shape, uid: RequestUid) -> None:
-        waiting = self._waiting.get(shape)
-        if waiting is not None:
-            waiting.pop(uid, None)
-            if not waiting:
-                del self._waiting[shape]
+_ORDER = {"pending": 0, "placed": 0, "waiting": 0, "bound": 1, "running": 2}
 
 
-def _priority(request: RequestState) -> tuple[int, int, int]:
-    """Queue order: higher priority, then earlier acceptance (commit number, index in it: both in the uid)."""
-    _, number, index = request.uid.rsplit("-", 2)
-    return (-request.request.priority, int(number), int(index))
+def _is_news(request: RequestState, seen: Outcome) -> bool:
+    """It has come further, or gets no further for another reason."""
+    stuck = seen.reason != request.detail and not request.withdrawn
+    return _ORDER[request.phase] < _ORDER[seen.phase] or (_ORDER[request.phase] == _ORDER[seen.phase] and stuck)
 
 
-_ORDER = {"pending": 0, "placed": 0, "bound": 1, "running": 2}
-
-
-def _observed(phase: str) -> Literal["bound", "running"]:
+def _observed(phase: str) -> Literal["placed", "bound", "running"]:
+    if phase == "waiting":
+        return "placed"
     return "running" if phase == "running" else "bound"
 
 
@@ -354,6 +316,6 @@ def _nobody(namespace: str, name: str, what: str = "living") -> Refusal:
     return Refusal(field="name", value=name, bound=bound, text=f"name: {namespace}/{name} is not {what}")
 
 
-def _no_room(field: str, asked: int, room: int, card: str) -> Refusal:
-    bound = f"at most {room} on card {card}"
+def _no_room(field: str, asked: int, room: int, where: str) -> Refusal:
+    bound = f"at most {room} on {where}"
     return Refusal(field=field, value=str(asked), bound=bound, text=f"{field}: {asked} asked, {bound}")

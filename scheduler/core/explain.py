@@ -18,14 +18,23 @@ from contracts.answers import Explanation, Nearest, NodeVerdict
 from contracts.outcomes import Reason
 from contracts.requests import PodRequest
 from contracts.units import RequestUid
-from scheduler.core.decide import Placed, place, why_not
+from scheduler.core.applied import applied
+from scheduler.core.around import PREFERENCE, Surroundings
+from scheduler.core.decide import Placed, able, around_for, place, why_not
+from scheduler.core.failing import PolicyFailed
 from scheduler.core.feasibility import fits
+from scheduler.core.feasibility.fast import Choice
 from scheduler.core.gang import gang_reasons
+from scheduler.core.mix import Mix
 from scheduler.core.nearest import nearest_change
 from scheduler.core.nearest_text import nearest
 from scheduler.core.policies import DEFAULT_POLICY, POLICIES, Policy, UnknownPolicy, policy_for, score_parts
 from scheduler.core.ranking import Rankings
+from scheduler.core.reasons import closest
 from scheduler.core.request import Shape, shape_of
+from scheduler.core.ruled_out import ruled_out
+from scheduler.core.terms import Asker
+from scheduler.core.view import NodeView
 
 FEASIBLE_SHOWN = 5
 REJECTED_SHOWN = 5
@@ -54,9 +63,10 @@ def explain(
         trace=request.accepted.trace,
     )
     if request.phase != "pending":
-        return told
+        stuck = (Reason(code="kubernetes", text=request.detail),) if request.live and request.detail else ()
+        return msgspec.structs.replace(told, reasons=stuck)
     rankings = rankings or Rankings()
-    found = _work_out(state, asked, default_policy, rankings)
+    found = _work_out(state, request.accepted.namespace, asked, default_policy, rankings)
     gang = gang_reasons(state, request, POLICIES[default_policy], rankings) if found.placed else ()
     return _merged(told, found, reasons=(*gang, *found.reasons))
 
@@ -70,7 +80,7 @@ def what_if(
     rankings: Rankings | None = None,
 ) -> Explanation:
     """Where a request would go if it were the next one; `placement` and `rationale` are what would be decided."""
-    found = _work_out(state, request, default_policy, rankings or Rankings())
+    found = _work_out(state, namespace, request, default_policy, rankings or Rankings())
     told = Explanation(
         known=True,
         namespace=namespace,
@@ -101,20 +111,24 @@ def _merged(told: Explanation, found: _Found, *, reasons: tuple[Reason, ...]) ->
     )
 
 
-def _work_out(state: LedgerState, request: PodRequest, default_policy: str, rankings: Rankings) -> _Found:
-    shape = shape_of(request)
+def _work_out(
+    state: LedgerState, namespace: str, request: PodRequest, default_policy: str, rankings: Rankings
+) -> _Found:
+    shape, asker = shape_of(request, namespace), Asker(namespace, request.pod.labels)
     try:
         policy = policy_for(shape, POLICIES[default_policy])
     except UnknownPolicy as error:
         return _Found(reasons=(Reason(code="policy", text=str(error)),), sequence=state.sequence)
     rankings.sync(state)
-    placed = place(_NOBODY, shape, policy, rankings)
-    change = None if placed else nearest_change(shape, state.nodes, state.requests)
+    around = around_for(shape, asker, rankings)
+    placed = place(_NOBODY, shape, policy, rankings, asker)
+    policy, _ = able(shape, policy, rankings)
+    change = None if placed else nearest_change(shape, state.nodes, state.requests, around)
     return _Found(
         placed=placed,
-        reasons=() if placed else why_not(state, shape, policy, rankings),
+        reasons=() if placed else why_not(state, shape, policy, rankings, asker),
         nearest=nearest(shape, change) if change else None,
-        nodes=(*_feasible(shape, policy, rankings), *_rejected(state, shape, policy, rankings)),
+        nodes=(*_feasible(shape, policy, rankings, around), *_rejected(state, shape, policy, rankings, around)),
         sequence=state.sequence,
     )
 
@@ -123,19 +137,31 @@ _NOBODY = RequestUid("")
 """The uid of a request that is only imagined."""
 
 
-def _feasible(shape: Shape, policy: Policy, rankings: Rankings) -> list[NodeVerdict]:
+def _feasible(shape: Shape, policy: Policy, rankings: Rankings, around: Surroundings) -> list[NodeVerdict]:
     ranking = rankings.ranked(shape, policy)
     verdicts = []
-    for key in ranking.order[:FEASIBLE_SHOWN]:
+    for key in applied(ranking, rankings, around, wanted=FEASIBLE_SHOWN).order[:FEASIBLE_SHOWN]:
         name, score = rankings.read(key)
         view = rankings.views[name]
         chosen = fits(shape, view, policy.order, ranking.mix) or ()
-        parts = score_parts(policy, shape, view, chosen, ranking.mix)
-        verdicts.append(NodeVerdict(node=name, score=score, scores=parts))
+        parts = _parts(policy, shape, view, chosen, ranking.mix)
+        preferred = {kind: points * PREFERENCE for kind, points in around.parts(name).items()}
+        verdicts.append(NodeVerdict(node=name, score=score, scores=parts | preferred))
     return verdicts
 
 
-def _rejected(state: LedgerState, shape: Shape, policy: Policy, rankings: Rankings) -> list[NodeVerdict]:
-    refusals = rankings.ranked(shape, policy).refusals
-    closest = refusals.closest(rankings.views, state, REJECTED_SHOWN)
-    return [NodeVerdict(node=reason.node, reason=reason) for reason in closest]
+def _parts(policy: Policy, shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> dict[str, int]:
+    """Scores by rule; none from a policy that answered for a decision and does not for people."""
+    try:
+        return score_parts(policy, shape, view, chosen, mix)
+    except PolicyFailed:
+        return {}
+
+
+def _rejected(
+    state: LedgerState, shape: Shape, policy: Policy, rankings: Rankings, around: Surroundings
+) -> list[NodeVerdict]:
+    ranking = rankings.ranked(shape, policy)
+    outside = ruled_out(ranking, rankings, around) if around.hard else ()
+    found = [*ranking.refusals.found(rankings.views, state), *outside]
+    return [NodeVerdict(node=reason.node, reason=reason) for reason in closest(found, REJECTED_SHOWN)]

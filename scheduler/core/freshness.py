@@ -1,10 +1,20 @@
 """Which nodes are alive: heartbeats in, changes of freshness out.
 
-Time is the receiver's own monotonic clock, passed in; what a heartbeat says about time is for people. Duplicates, late
-copies and zombies are told apart by incarnation and sequence. A node that falls silent becomes suspect: nothing new is
-placed there and nothing is freed. The observer distrusts itself first: after a gap in its own life (a pause, a lost
-connection) it grants every node a full period again, and when a large part of the fleet falls silent at once it says
-so, because then the fault is more likely between us and them.
+Time is the receiver's own monotonic clock, passed in; what a heartbeat says about time is for people. A node that falls
+silent becomes suspect: nothing new is placed there and nothing is freed. The observer distrusts itself first: after a
+gap in its own life (a pause, a lost connection) it grants every node a full period again, and when a large part of the
+fleet falls silent at once it says so, because then the fault is more likely between us and them.
+
+Who speaks is told by incarnation and sequence. What is not later than what the same incarnation has said before is a
+copy, and changes nothing, whoever sent it and whenever. A restart ends an incarnation for good; when an earlier one
+goes on speaking all the same, the word *returns* to it:
+
+    A A A B B B            a restart                              no return
+    A A A B A B B          a late message of the old life         two returns at most
+    A A X A A              a copy from a life that we never knew   one
+    A B A B A B ...        two monitors run on one node           one with every message
+
+Three returns within twice the period are two monitors: the node is suspect until there has been none for so long.
 """
 
 from __future__ import annotations
@@ -19,19 +29,25 @@ OUTAGE_FRACTION = 3
 """When more than 1/3 of the fresh nodes (and at least OUTAGE_MINIMUM) fall silent within one sweep, it is an outage."""
 
 OUTAGE_MINIMUM = 3
-CONFLICT_MEMORY = 4
-"""Earlier incarnations remembered per node; one of these speaking again means two monitors run there."""
+VOICES = 5
+"""Incarnations remembered per node: the present one and four earlier ones."""
+
+RETURNS = 3
+DOUBLED = "two monitors speak for this node"
 
 
 class Pulse(msgspec.Struct):
     """What is known of one node's monitor."""
 
     incarnation: str
-    sequence: int
+    """Who spoke last."""
     seen_s: float
     fresh: bool
-    earlier: list[str] = []
-    conflicted_until_s: float = 0.0
+    voices: dict[str, int] = {}
+    """Last sequence of each incarnation, the present one last."""
+    returns_s: list[float] = []
+    """When the word returned to an earlier incarnation, the last few times."""
+    doubled_until_s: float = 0.0
 
 
 class Freshness:
@@ -50,45 +66,53 @@ class Freshness:
 
     def expect(self, node: NodeName, *, fresh: bool, now_s: float) -> None:
         """A node known from the ledger: it has a full period to say something."""
-        self.pulses.setdefault(node, Pulse(incarnation="", sequence=-1, seen_s=now_s, fresh=fresh))
+        self.pulses.setdefault(node, Pulse(incarnation="", seen_s=now_s, fresh=fresh))
 
     def forget(self, node: NodeName) -> None:
         """The node is no more."""
         self.pulses.pop(node, None)
 
+    def former(self, node: NodeName, incarnation: str) -> bool:
+        """Whether this incarnation has been heard, and another one after it."""
+        pulse = self.pulses.get(node)
+        return pulse is not None and incarnation != pulse.incarnation and incarnation in pulse.voices
+
     def beat(self, beat: Heartbeat, now_s: float) -> HealthSet | None:
         """Take a heartbeat; the change that follows from it, if any."""
         pulse = self.pulses.get(beat.node)
         if pulse is None:
-            self.pulses[beat.node] = Pulse(
-                incarnation=beat.incarnation, sequence=beat.sequence, seen_s=now_s, fresh=True
-            )
-            return HealthSet(node=beat.node, health="fresh")
-        if not self._advances(pulse, beat, now_s):
+            pulse = self.pulses[beat.node] = Pulse(incarnation="", seen_s=now_s, fresh=False)
+        said = pulse.voices.get(beat.incarnation)
+        if said is not None and beat.sequence <= said:
             return None
+        if beat.incarnation != pulse.incarnation:
+            self._turn(pulse, beat.incarnation, now_s, returns=said is not None)
+        pulse.voices[beat.incarnation] = beat.sequence
         pulse.seen_s = now_s
+        if pulse.fresh and not pulse.doubled_until_s:
+            return None
         return self._revive(pulse, beat.node, now_s)
 
-    def _advances(self, pulse: Pulse, beat: Heartbeat, now_s: float) -> bool:
-        """Whether this heartbeat is news: a later one of the same monitor, or the first of a new one."""
-        if beat.incarnation == pulse.incarnation:
-            newer = beat.sequence > pulse.sequence
-            pulse.sequence = max(pulse.sequence, beat.sequence)
-            return newer
-        if beat.incarnation in pulse.earlier:
-            pulse.conflicted_until_s = now_s + 2 * self.suspect_after_s
-        if pulse.incarnation:
-            pulse.earlier = [*pulse.earlier, pulse.incarnation][-CONFLICT_MEMORY:]
-        pulse.incarnation, pulse.sequence = beat.incarnation, beat.sequence
-        return True
+    def _turn(self, pulse: Pulse, incarnation: str, now_s: float, *, returns: bool) -> None:
+        """Another one speaks than before."""
+        voices = {name: said for name, said in pulse.voices.items() if name != incarnation}
+        pulse.voices = dict(list(voices.items())[1 - VOICES :])
+        pulse.incarnation = incarnation
+        if not returns:
+            return
+        window_s = 2 * self.suspect_after_s
+        pulse.returns_s = [*(at for at in pulse.returns_s if now_s - at <= window_s), now_s][-RETURNS:]
+        if len(pulse.returns_s) == RETURNS or pulse.doubled_until_s:
+            pulse.doubled_until_s = now_s + window_s
 
     @staticmethod
     def _revive(pulse: Pulse, node: NodeName, now_s: float) -> HealthSet | None:
-        if now_s < pulse.conflicted_until_s:
+        if now_s < pulse.doubled_until_s:
             if not pulse.fresh:
                 return None
             pulse.fresh = False
-            return HealthSet(node=node, health="suspect", reason="two monitors speak for this node")
+            return HealthSet(node=node, health="suspect", reason=DOUBLED)
+        pulse.doubled_until_s = 0.0
         if pulse.fresh:
             return None
         pulse.fresh = True
@@ -102,7 +126,8 @@ class Freshness:
             for pulse in self.pulses.values():
                 pulse.seen_s = now_s
             return []
-        silent = [n for n, p in self.pulses.items() if p.fresh and now_s - p.seen_s > self.suspect_after_s]
+        due_s = now_s - self.suspect_after_s
+        silent = [n for n, p in self.pulses.items() if p.seen_s < due_s and p.fresh]
         return [self._suspect(node, outage=self._outage(len(silent))) for node in sorted(silent)]
 
     def _outage(self, silent: int) -> bool:

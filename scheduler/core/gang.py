@@ -21,11 +21,12 @@ from bus.ledger.fold import apply_record
 from bus.ledger.state import LedgerState, NodeState, RequestState
 from contracts.outcomes import Reason
 from contracts.units import RequestUid
-from scheduler.core.decide import Placed, Unplaced, place
+from scheduler.core.decide import Placed, Unplaced, able, place, why_not
 from scheduler.core.policies import DEFAULT_POLICY, Policy, policy_for
 from scheduler.core.ranking import Rankings
-from scheduler.core.reasons import reasons_against
-from scheduler.core.request import shape_of
+from scheduler.core.request import shape_for
+from scheduler.core.terms import asker_of
+from scheduler.core.together import Ground, Within, narrowed, no_ground, same_domain, within_of
 from scheduler.core.view import view_of
 
 
@@ -42,39 +43,98 @@ def place_gang(
     """
     rankings = rankings or Rankings()
     rankings.sync(state)
+    ordered = sorted(members, key=_hardest_first)
+    within = within_of(members)
+    if within is None:
+        return _attempt(state, ordered, policy, rankings)
+    best: Unplaced | None = None
+    for ground in _grounds(state, within, ordered, policy, rankings):
+        found = _attempt(state, ordered, policy, rankings, ground)
+        if isinstance(found, list):
+            return found
+        best = found if best is None or _came(found) > _came(best) else best
+    if best is not None:
+        return best
+    gang = ordered[0].request.gang
+    shapes = [shape_for(member) for member in ordered]
+    reason = no_ground(within, gang.name if gang is not None else "", shapes, rankings.views)
+    return Unplaced(uid=ordered[0].uid, reasons=(reason,))
+
+
+def _attempt(
+    state: LedgerState,
+    ordered: Sequence[RequestState],
+    policy: Policy,
+    rankings: Rankings,
+    ground: Ground | None = None,
+) -> list[Placed] | Unplaced:
+    """All of them in this order, on this ground; or the one that found no room, and why."""
     placed: list[Placed] = []
-    with _trial(state, members, rankings) as scratch:
-        for member in sorted(members, key=_hardest_first):
-            shape = shape_of(member.request)
-            found = place(member.uid, shape, policy_for(shape, policy), rankings)
+    only = ground.nodes if ground is not None else None
+    with _trial(state, ordered, rankings, ground) as scratch:
+        for member in ordered:
+            shape, asker = shape_for(member), asker_of(member)
+            own = policy_for(shape, policy)
+            found = place(member.uid, shape, own, rankings, asker, only=only)
             if found is None:
-                reasons = reasons_against(shape, scratch.nodes, scratch.requests)
-                return Unplaced(uid=member.uid, reasons=(_how_far(member, placed, members), *reasons))
-            _fold(scratch, state, found, rankings)
+                reasons = why_not(scratch, shape, own, rankings, asker) if ground is None else ()
+                return Unplaced(uid=member.uid, reasons=(_how_far(member, placed, ordered, ground), *reasons))
+            _fold(scratch, state, found, rankings, ground)
             placed.append(found)
     return placed
 
 
+def _grounds(
+    state: LedgerState, within: Within, ordered: Sequence[RequestState], policy: Policy, rankings: Rankings
+) -> Iterator[Ground]:
+    """Where they may stand, best first; beside the members that stand already."""
+    key, shapes = gang_key(ordered[0]), [shape_for(member) for member in ordered]
+    first, _ = able(shapes[0], policy_for(shapes[0], policy), rankings)
+    ranking = rankings.ranked(shapes[0], first)
+    order = [rankings.read(place)[0] for place in ranking.order]
+    seated = [
+        r.placement
+        for r in state.requests.values()
+        if r.accepted.request.gang is not None and r.placement is not None and gang_key(r) == key
+    ]
+    return same_domain(within, shapes, rankings.views, order, seated)
+
+
+def _came(refused: Unplaced) -> int:
+    return refused.reasons[0].free or 0
+
+
 @contextmanager
-def _trial(state: LedgerState, members: Sequence[RequestState], rankings: Rankings) -> Iterator[LedgerState]:
+def _trial(
+    state: LedgerState, members: Sequence[RequestState], rankings: Rankings, ground: Ground | None = None
+) -> Iterator[LedgerState]:
     """A scratch state; the rankings follow it inside, and the real one afterwards."""
     scratch = LedgerState(pool=state.pool, epoch=state.epoch, sequence=state.sequence)
     scratch.nodes, scratch.requests = dict(state.nodes), dict(state.requests)
     for member in members:
         scratch.requests[member.uid] = scratch.pending[member.uid] = copy(member)
+    narrow = ground.nodes if ground is not None and ground.group is not None else ()
+    for name in narrow:
+        _show(state, name, rankings, ground)
     try:
         yield scratch
     finally:
-        for name in dict.fromkeys(scratch.touched[0:]):
-            rankings.put(view_of(state.nodes[name], state.requests))
+        for name in dict.fromkeys((*narrow, *scratch.touched[0:])):
+            _show(state, name, rankings)
 
 
-def _fold(scratch: LedgerState, state: LedgerState, placed: Placed, rankings: Rankings) -> None:
+def _show(state: LedgerState, name: str, rankings: Rankings, ground: Ground | None = None) -> None:
+    """The rankings see this node of this state, as far as the ground goes."""
+    view = view_of(state.nodes[name], state.requests)
+    rankings.put(view if ground is None else narrowed(view, ground))
+
+
+def _fold(scratch: LedgerState, state: LedgerState, placed: Placed, rankings: Rankings, ground: Ground | None) -> None:
     name = placed.placement.node
     if scratch.nodes[name] is state.nodes[name]:
         scratch.nodes[name] = _copied(state.nodes[name])
     apply_record(scratch, placed.record(), state.sequence + 1)
-    rankings.put(view_of(scratch.nodes[name], scratch.requests))
+    _show(scratch, name, rankings, ground)
 
 
 def _copied(node: NodeState) -> NodeState:
@@ -88,7 +148,7 @@ def _copied(node: NodeState) -> NodeState:
 
 
 def _hardest_first(member: RequestState) -> tuple[int, int, int, int, int, int, RequestUid]:
-    shape = shape_of(member.request)
+    shape = shape_for(member)
     return (
         -shape.cards,
         -shape.share_milli,
@@ -112,9 +172,13 @@ def gang_reasons(
         return ()
     key = (request.accepted.namespace, gang.name)
     members = [other for other in state.pending.values() if gang_key(other) == key]
-    if len(members) < gang.size:
-        text = f"gang {gang.name}: {len(members)} of {gang.size} members have arrived"
-        return (Reason(code="gang", text=text, needed=gang.size, free=len(members), unit="members"),)
+    if any(member.nomination is not None for member in members):
+        return ()  # they have places in sight
+    there = len(members) + sum(gang_key(r) == key and r.placement is not None for r in state.requests.values())
+    needed = max(each.needed for member in members if (each := member.request.gang) is not None)
+    if there < needed:
+        text = f"gang {gang.name}: {there} of {needed} members have arrived"
+        return (Reason(code="gang", text=text, needed=needed, free=there, unit="members"),)
     decision = place_gang(state, members, policy, rankings)
     return decision.reasons if isinstance(decision, Unplaced) else ()
 
@@ -125,7 +189,10 @@ def gang_key(request: RequestState) -> tuple[str, str] | None:
     return (request.accepted.namespace, gang.name) if gang else None
 
 
-def _how_far(member: RequestState, placed: list[Placed], members: Sequence[RequestState]) -> Reason:
+def _how_far(
+    member: RequestState, placed: list[Placed], members: Sequence[RequestState], ground: Ground | None
+) -> Reason:
     gang = member.request.gang.name if member.request.gang else member.request.name
-    text = f"gang {gang}: {len(placed)} of {len(members)} members fit together, {member.request.name} does not"
+    where = f" on {ground.name}, which came closest" if ground is not None else ""
+    text = f"gang {gang}: {len(placed)} of {len(members)} members fit together{where}, {member.request.name} does not"
     return Reason(code="gang", text=text, needed=len(members), free=len(placed), unit="members")

@@ -16,12 +16,14 @@ from collections.abc import Mapping
 import msgspec
 
 from bus.ledger.state import NodeState
-from scheduler.core.conditions import conditions_of, given_up, lacking, price_of
+from scheduler.core.around import NONE, Surroundings
+from scheduler.core.conditions import UNLINKED, conditions_of, given_up, lacking, price_of
 from scheduler.core.feasibility import node_reasons
 from scheduler.core.locality import Requests
 from scheduler.core.offers import fewer, offers_of, smaller
 from scheduler.core.reasons import card_tags
 from scheduler.core.request import Shape
+from scheduler.core.ruled_out import reason_of
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +38,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     cost: int
 
 
-def nearest_change(shape: Shape, nodes: Mapping[str, NodeState], requests: Requests) -> Change | None:
+def nearest_change(
+    shape: Shape, nodes: Mapping[str, NodeState], requests: Requests, around: Surroundings = NONE
+) -> Change | None:
     """The smallest change over all nodes; None when no node could ever take it."""
     best: Change | None = None
     order: tuple[int, int, str, str] | None = None
     for node in nodes.values():
         if order is not None and (_at_least(shape, node), 0, node.tie, node.name) >= order:
             continue
-        change = change_for(shape, node, requests)
+        change = change_for(shape, node, requests, around)
         if change is not None:
             here = (change.cost, len(change.conditions), node.tie, node.name)
             if order is None or here < order:
@@ -62,9 +66,9 @@ def _at_least(shape: Shape, node: NodeState) -> int:
     return smaller if shape.cards == 1 else min(smaller, given_up(shape.cards, shape.cards - 1))
 
 
-def change_for(shape: Shape, node: NodeState, requests: Requests) -> Change | None:
+def change_for(shape: Shape, node: NodeState, requests: Requests, around: Surroundings = NONE) -> Change | None:
     """The smallest change for one node; None when it could never take it."""
-    reasons = node_reasons(shape, node)
+    reasons = [*node_reasons(shape, node), *filter(None, (reason_of(node.name, around),))]
     conditions = conditions_of(reasons)
     if conditions is None:
         return None
@@ -85,7 +89,10 @@ def change_for(shape: Shape, node: NodeState, requests: Requests) -> Change | No
         node=node.name,
         card=best.card,
         shape=msgspec.structs.replace(
-            reduced, cards=best.cards, share_milli=best.share_milli, memory_mib=best.memory_mib
+            reduced,
+            cards=best.cards,
+            nvlink="any" if best.cards == 1 or UNLINKED in best.conditions else shape.nvlink,
+            **msgspec.structs.asdict(best.slice),
         ),
         conditions=(*conditions, *best.conditions),
         cost=cost + best.cost,

@@ -29,6 +29,8 @@ def _parts(asked: Shape, given: Shape) -> list[tuple[int, int, str]]:
         (asked.cards, given.cards, "cards"),
         (asked.share_milli, given.share_milli, "thousandths of a card"),
         (asked.memory_mib or 0, given.memory_mib or 0, "MiB of card memory"),
+        (asked.memory_milli or 0, given.memory_milli or 0, "thousandths of a card's memory"),
+        (asked.min_card_mib, given.min_card_mib, "MiB of the whole card"),
         (asked.cpu_milli, given.cpu_milli, "milli-cores"),
         (asked.host_memory_mib, given.host_memory_mib, "MiB of host memory"),
     )

@@ -13,9 +13,12 @@ from itertools import count
 
 from contracts.units import WHOLE_CARD
 from scheduler.core.fragments import change, losses_of_one
+from scheduler.core.menu.outlook import Outlook
+from scheduler.core.menu.terms import rounded_cost
 from scheduler.core.mix import Mix
 from scheduler.core.request import Shape
 from scheduler.core.scores.fragment_published import fragment_published
+from scheduler.core.scores.menu import fragment_rise, value_drop
 from scheduler.core.view import CardView, NodeView
 
 
@@ -61,6 +64,26 @@ def least_fragment(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]
     if losses is None:
         losses = [-change(mix, view, level, (card,), share) for card in candidates]
     return [candidates[place] for _, place in sorted(zip(losses, count(), strict=False))]
+
+
+def least_cost(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]:
+    """The card after which the node keeps most menu value and least fragment, rounded; then the lowest position.
+
+    Whole cards: lowest position first; parts of several: `tightest`.
+    """
+    if shape.share_milli == WHOLE_CARD or not isinstance(mix, Outlook):
+        return view.cards
+    if shape.cards > 1:
+        return tightest(shape, view, mix)
+    fitting = [card for card in view.cards if card.free_milli >= shape.share_milli]
+    if len(fitting) < 2:  # noqa: PLR2004 - nothing to order
+        return fitting
+    costs: dict[int, int] = {}
+    for card in fitting:
+        if card.free_milli not in costs:
+            cost = -value_drop(shape, view, (card,), mix) - fragment_rise(shape, view, (card,), mix)
+            costs[card.free_milli] = rounded_cost(cost, mix.tables.terms)
+    return sorted(fitting, key=lambda card: (costs[card.free_milli], card.position))
 
 
 def first_of_best(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]:

@@ -12,7 +12,8 @@ from scheduler.core.feasibility import fits
 from scheduler.core.gang import gang_reasons, place_gang
 from scheduler.core.policies import POLICIES, policy_for
 from scheduler.core.ranking import Rankings
-from scheduler.core.request import Shape, shape_of
+from scheduler.core.request import Shape, shape_for
+from scheduler.core.terms import asker_of
 
 
 class Placer:
@@ -30,9 +31,13 @@ class Placer:
 
     def place(self, request: RequestState) -> Reserved | None:
         """The decision, or None when it fits nowhere now."""
+        gang = request.request.gang
+        if gang is not None and gang.within != "anywhere":  # also alone it stands where the others do
+            beside = self.place_gang([request])
+            return beside[0] if beside else None
         self.rankings.sync(self.state)
-        shape = shape_of(request.request)
-        placed = place(request.uid, shape, policy_for(shape, self.policy), self.rankings)
+        shape = shape_for(request)
+        placed = place(request.uid, shape, policy_for(shape, self.policy), self.rankings, asker_of(request))
         return placed.record() if placed is not None else None
 
     def place_gang(self, members: Sequence[RequestState]) -> list[Reserved] | None:
@@ -41,15 +46,27 @@ class Placer:
         return [placed.record() for placed in decision] if isinstance(decision, list) else None
 
     def fits_any(self, shape: Shape, nodes: Iterable[str]) -> bool:
-        """Whether one of these nodes could take the shape now."""
+        """Whether one of these nodes could take the shape now.
+
+        What depends on neighbours may find room on any node when one improves: that is told by trying.
+        """
         self.rankings.sync(self.state)
+        if shape.terms is not None and shape.terms.binding:
+            return True
         policy, mix = policy_for(shape, self.policy), self.rankings.mix
         views = (self.rankings.views.get(name) for name in nodes)
         return any(fits(shape, view, policy.order, mix) is not None for view in views if view is not None)
 
+    @property
+    def contested(self) -> bool:
+        """Some resident keeps others away by their labels: requests of one shape may then fare differently."""
+        self.rankings.sync(self.state)
+        return bool(self.rankings.domains.signs(self.rankings.views, self.rankings.requests).repellers)
+
     def reasons(self, request: RequestState) -> tuple[Reason, ...]:
         """Why it is placed nowhere, closest first, with numbers; a gang's own reason stands first."""
         self.rankings.sync(self.state)
-        shape = shape_of(request.request)
+        shape = shape_for(request)
         gang = gang_reasons(self.state, request, self.policy, self.rankings)
-        return (*gang, *why_not(self.state, shape, policy_for(shape, self.policy), self.rankings))
+        policy = policy_for(shape, self.policy)
+        return (*gang, *why_not(self.state, shape, policy, self.rankings, asker_of(request)))

@@ -1,7 +1,8 @@
 """Policies: which scores with which weights, and which cards of a node first; one table, each line with its reason.
 
 `GROUP` is added to every policy for requests with an affinity tag, with a weight above all that the others can reach:
-such a request goes to its group if there is room, whatever the policy.
+such a request goes to its group if there is room, whatever the policy. `LINKED` likewise for several cards that are
+asked to be linked. What else a request would rather have is added by `scheduler.core.surroundings`.
 
 Ties, always: higher score, then `NodeState.tie` (a digest of the node's name, which has nothing to do with hardware),
 then the name. On the openb trace (Weng et al., USENIX ATC 2023) a random order loses 5 points of allocation to a fixed
@@ -17,8 +18,9 @@ import msgspec
 
 from contracts.units import WHOLE_CARD
 from scheduler.core.feasibility.fast import Choice, Order, fits
+from scheduler.core.menu.terms import ARRIVALS, DEPARTURES, MenuTerms, rounded_cost
 from scheduler.core.mix import Mix
-from scheduler.core.orders import drawn_card, emptiest, first_of_best, in_position, least_fragment, tightest
+from scheduler.core.orders import drawn_card, emptiest, first_of_best, in_position, least_cost, least_fragment, tightest
 from scheduler.core.request import Shape
 from scheduler.core.scores import (
     ScoreRule,
@@ -31,8 +33,18 @@ from scheduler.core.scores import (
     gpu_clustering,
     gpu_packing,
     group,
+    linked_cards,
     node_left,
 )
+from scheduler.core.scores.menu import (
+    cpu_price,
+    drain_price,
+    fragment_rise,
+    model_price,
+    slot_price,
+    value_drop,
+)
+from scheduler.core.scores.node_value import least_value, node_value
 from scheduler.core.view import NodeView
 
 
@@ -52,8 +64,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     scores: tuple[Weighted, ...]
     order: Order
+    menu: MenuTerms | None = None
+    """Scores are costs of the menu value in these terms, and are rounded as a sum."""
     learns: bool = False
     """Scores depend on the mix, and go stale at its learning points."""
+    may_fail: bool = False
+    """Scoring may raise `PolicyFailed`: a user's own, or one that needs what is not there. Then the default decides."""
+    priced: bool = False
+    """The mix comes with scarcity prices (`scheduler.core.prices`)."""
     draws: bool = False
     """Among nodes of equal best score one is drawn by a digest of the request's uid; else the first of the fixed order
     is taken."""
@@ -67,12 +85,38 @@ TIGHT_WEIGHT = 64 * WHOLE_CARD + 1
 
 GROUP = Weighted(group, GROUP_WEIGHT)
 
+LINKED = Weighted(linked_cards, 1 << 47)
+"""Above 64 cards of a group (2^46): several cards that are asked to be linked go where they are."""
+
+MENU_COST = tuple(
+    Weighted(rule, 1) for rule in (value_drop, fragment_rise, model_price, slot_price, cpu_price, drain_price)
+)
+
 _TABLE = (
+    Policy(
+        name="menu-value",
+        version=1,
+        why="where what the node is still worth to the coming mix falls least, with prices on what is scarce: most "
+        "allocation with departures on nearly every mix. The default. Learns from the ledger; first-fit until it has",
+        scores=MENU_COST,
+        order=least_cost,
+        menu=DEPARTURES,
+        learns=True,
+    ),
+    Policy(
+        name="menu-value-arrivals",
+        version=1,
+        why="`menu-value` for clusters where pods do not leave: every hole will meet the whole mix, nothing drains",
+        scores=MENU_COST,
+        order=least_cost,
+        menu=ARRIVALS,
+        learns=True,
+    ),
     Policy(
         name="packing",
         version=1,
-        why="fullest fitting card, then fullest node: opens a new card, and then a new node, last. The default: it "
-        "needs no history, is easy to predict, and leaves whole cards and whole nodes to those who ask for them",
+        why="fullest fitting card, then fullest node: opens a new card, and then a new node, last. It needs no "
+        "history, is easy to predict, and leaves whole cards and whole nodes to those who ask for them",
         scores=(Weighted(card_left, TIGHT_WEIGHT), Weighted(node_left, 1)),
         order=tightest,
     ),
@@ -99,15 +143,26 @@ _TABLE = (
     ),
     Policy(
         name="fgd",
-        version=1,
+        version=2,
         why="least growth of what the coming mix cannot use: most allocation of the published rules on shared cards",
         scores=(Weighted(fragment, 1),),
         order=least_fragment,
         learns=True,
     ),
     Policy(
-        name="fgd-published",
+        name="node-value",
         version=1,
+        why="least loss of what the node is worth at scarcity prices, the duals of a linear program over the learned "
+        "mix: spares the models that many requests name. Needs highspy; first-fit until it has learned",
+        scores=(Weighted(node_value, 1),),
+        order=least_value,
+        learns=True,
+        may_fail=True,
+        priced=True,
+    ),
+    Policy(
+        name="fgd-published",
+        version=2,
         why="`fgd` with its authors' rounding (a sigmoid, cut) and choice of card: to compare with their figures",
         scores=(Weighted(fragment_published, 1),),
         order=first_of_best,
@@ -154,7 +209,7 @@ _TABLE = (
 )
 
 POLICIES: dict[str, Policy] = {policy.name: policy for policy in _TABLE}
-DEFAULT_POLICY = POLICIES["packing"]
+DEFAULT_POLICY = POLICIES["menu-value"]
 
 
 class UnknownPolicy(KeyError):  # noqa: N818 - named by what is the case
@@ -181,11 +236,12 @@ def policy_for(shape: Shape, default: Policy = DEFAULT_POLICY) -> Policy:
 
 def weights(policy: Policy, shape: Shape) -> tuple[Weighted, ...]:
     """The rules that count for this shape."""
-    return policy.scores if shape.locality.affinity is None else (GROUP, *policy.scores)
+    tagged = policy.scores if shape.locality.affinity is None else (GROUP, *policy.scores)
+    return (LINKED, *tagged) if shape.nvlink == "prefer" else tagged
 
 
 def score_parts(policy: Policy, shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> dict[str, int]:
-    """The weighted scores by rule, for people; their sum is the score."""
+    """The weighted scores by rule, for people. Their sum is the score; with menus in micro, and before rounding."""
     return {w.rule.__name__: w.weight * w.rule(shape, view, chosen, mix) for w in weights(policy, shape)}
 
 
@@ -195,6 +251,11 @@ def evaluate(policy: Policy, shape: Shape, view: NodeView, mix: Mix) -> int | No
     if chosen is None:
         return None
     total = 0
-    for weighted in policy.scores if shape.locality.affinity is None else weights(policy, shape):
+    for weighted in policy.scores:
         total += weighted.weight * weighted.rule(shape, view, chosen, mix)
+    if policy.menu is not None:
+        total = -rounded_cost(-total, policy.menu)
+    if shape.special:
+        for weighted in weights(policy, shape)[: -len(policy.scores) or None]:
+            total += weighted.weight * weighted.rule(shape, view, chosen, mix)
     return total

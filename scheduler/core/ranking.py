@@ -23,16 +23,26 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, Literal
 
-from bus.ledger.state import LedgerState
+from bus.ledger.state import LedgerState, NodeState
+from contracts.units import RequestUid
+from scheduler.core.domains import Domains
+from scheduler.core.lazy_views import Views
+from scheduler.core.locality import Requests
+from scheduler.core.menu.terms import MenuTerms
+from scheduler.core.menu_rankings import Cheapest, MenuRankings, plain
 from scheduler.core.mix import NOTHING_KNOWN, Mix, classes_of
 from scheduler.core.policies import Policy, evaluate
+from scheduler.core.prices.stock import Stock
 from scheduler.core.reasons import Refusals
 from scheduler.core.request import Shape
-from scheduler.core.view import NodeView, view_of
+from scheduler.core.view import NodeView
 
-_SEAT_BITS = 80
-_SEAT_MASK = (1 << _SEAT_BITS) - 1
+SEAT_BITS = 80
+"""Below the score: who adds to the score of a key subtracts so many bits further left."""
+_SEAT_MASK = (1 << SEAT_BITS) - 1
 _PLACE_BITS = 16
 
 MAX_RANKINGS = 256
@@ -41,6 +51,9 @@ is scored on all nodes again, 2 us each."""
 
 LOG_LIMIT = 100_000
 """Entries of our own log; the older half is dropped beyond it, and rankings that far behind score all nodes again."""
+
+ASK: Final = "ask the ranking"
+"""Arrays do not tell."""
 
 
 class Ranking:
@@ -57,12 +70,17 @@ class Ranking:
         self.refusals = Refusals(shape)
         self._keys: dict[str, int] = {}
 
-    def fill(self, views: dict[str, NodeView], seats: dict[str, int], mix: Mix) -> None:
+    def fill(self, views: Mapping[str, NodeView], seats: dict[str, int], mix: Mix) -> None:
         """Score all nodes."""
         self.mix = mix
         scored = ((name, self._key(view, seats[name])) for name, view in views.items())
         self._keys = {name: key for name, key in scored if key is not None}
         self.order = sorted(self._keys.values())
+
+    def take(self, keys: dict[str, int], mix: Mix) -> None:
+        """Keys that somebody else made."""
+        self.mix, self._keys = mix, keys
+        self.order = sorted(keys.values())
 
     def update(self, name: str, view: NodeView | None, seat: int) -> None:
         """Score one node again; None: it is gone."""
@@ -78,32 +96,45 @@ class Ranking:
             self._keys[name] = key
 
     @property
+    def keys(self) -> Mapping[str, int]:
+        """The key of each node that fits, in no order."""
+        return self._keys
+
+    @property
     def equals(self) -> int:
         """Number of nodes that share the best score; the first of `order`."""
         order = self.order
-        return bisect_left(order, ((order[0] >> _SEAT_BITS) + 1) << _SEAT_BITS) if order else 0
+        return bisect_left(order, ((order[0] >> SEAT_BITS) + 1) << SEAT_BITS) if order else 0
 
     def _key(self, view: NodeView, seat: int) -> int | None:
         score = evaluate(self.policy, self.shape, view, self.mix)
-        return None if score is None else (-score << _SEAT_BITS) + seat
+        return None if score is None else (-score << SEAT_BITS) + seat
 
 
 class Rankings:
     """Views of all nodes and the rankings made of them, for one state after another."""
 
     def __init__(self) -> None:
-        self.views: dict[str, NodeView] = {}
+        self.views = Views()
         self.mix: Mix = NOTHING_KNOWN
+        self.domains = Domains()
+        self._stock = Stock()
+        self._unstocked: dict[str, NodeState] = {}
+        """Nodes that changed and that prices have not looked at."""
         self._learned_at = -1
         self._seats: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._ties: dict[str, list[str]] = {}
+        self._tie_of: dict[str, str] = {}
         self._log: list[str] = []
         self._dropped = 0
         self._rankings: OrderedDict[tuple[str, Shape], Ranking] = OrderedDict()
         self._state: LedgerState | None = None
         self._epoch = ""
         self._read = 0
+        self._menus: dict[MenuTerms, MenuRankings] = {}
+        self._tried: set[str] = set()
+        """Nodes that stand as they were put, not as the state has them."""
 
     # --- following the state ---------------------------------------------------------------------------------------
 
@@ -117,6 +148,8 @@ class Rankings:
         if state.learned_at != self._learned_at:
             self._learned_at = state.learned_at
             self.mix = Mix(classes_of(state.learned)) if state.learned_at else NOTHING_KNOWN
+        for menus in self._menus.values():
+            menus.cluster.learn(state)
 
     def _follow(self, state: LedgerState) -> None:
         try:
@@ -130,6 +163,7 @@ class Rankings:
     def _restart(self, state: LedgerState) -> None:
         self._state, self._epoch, self._learned_at = state, state.epoch, -1
         self._rankings.clear()
+        self._menus.clear()
         for name in [name for name in self.views if name not in state.nodes]:
             self._leave(name)
         for name in state.nodes:
@@ -138,28 +172,44 @@ class Rankings:
     def _refresh(self, state: LedgerState, name: str) -> None:
         node = state.nodes.get(name)
         if node is not None:
-            self.put(view_of(node, state.requests, self.views.get(name)))
+            if name not in self._seats:
+                self._join(name, node.tie)
+            self.views.mark(node, state.requests)
+            self._unstocked[name] = node
+            if self._tried:
+                self._tried.discard(name)
+            for menus in self._menus.values():
+                menus.cluster.refresh(node, state.requests)
+            self._note(name)
         elif name in self.views:
             self._leave(name)
 
     def put(self, view: NodeView) -> None:
-        """This is the node from now on."""
-        if view.name not in self.views:
-            self._join(view)
-        self.views[view.name] = view
+        """This is the node, until it changes: a trial, or what it was before."""
+        self.views.put(view)
+        self._tried.add(view.name)
+        for menus in self._menus.values():
+            menus.cluster.rows.put(view)
         self._note(view.name)
 
-    def _join(self, view: NodeView) -> None:
-        group = self._ties.setdefault(view.tie, [])
-        insort(group, view.name)
-        self._seat(view.tie, group)
+    def _join(self, name: str, tie: str) -> None:
+        self._tie_of[name] = tie
+        group = self._ties.setdefault(tie, [])
+        insort(group, name)
+        self._seat(tie, group)
 
     def _leave(self, name: str) -> None:
-        view = self.views.pop(name)
-        group = self._ties[view.tie]
+        self.views.drop(name)
+        self._stock.drop(name)
+        self._unstocked.pop(name, None)
+        self._tried.discard(name)
+        tie = self._tie_of.pop(name)
+        group = self._ties[tie]
         group.remove(name)
         del self._names[self._seats.pop(name)]
-        self._seat(view.tie, group)
+        self._seat(tie, group)
+        for menus in self._menus.values():
+            menus.cluster.leave(name)
         self._note(name)
 
     def _seat(self, tie: str, group: list[str]) -> None:
@@ -171,6 +221,7 @@ class Rankings:
                 self._note(name)
 
     def _note(self, name: str) -> None:
+        self.domains.note(name)
         self._log.append(name)
         if len(self._log) > LOG_LIMIT:
             del self._log[: LOG_LIMIT // 2]
@@ -178,8 +229,25 @@ class Rankings:
 
     # --- answering -------------------------------------------------------------------------------------------------
 
+    def cheapest(self, shape: Shape, policy: Policy) -> Cheapest | Literal["ask the ranking"] | None:
+        """The best node, where a policy with menus can tell it from arrays alone; None: there is no room.
+
+        Arrays know numbers, models, labels and taints. What else a shape asks for, or others ask of it, is for
+        `ranked` and the rules in Python.
+        """
+        if policy.menu is None or shape.terms is not None:
+            return ASK
+        menus = self._menu(policy.menu)
+        return menus.cheapest(shape, policy) if menus.knows(shape) and menus.quiet(self.requests) else ASK
+
+    def expect(self, uid: RequestUid, shape: Shape, policy: Policy) -> None:
+        """What `cheapest` found is decided for this request."""
+        if policy.menu is not None:
+            self._menu(policy.menu).expect(uid, shape)
+
     def ranked(self, shape: Shape, policy: Policy) -> Ranking:
-        """The ranking of a shape, up to date with the views."""
+        """The ranking of a shape without its terms, up to date with the views."""
+        shape = shape.bare
         key = (policy.name, shape)
         ranking = self._rankings.get(key)
         if ranking is None:
@@ -191,16 +259,51 @@ class Rankings:
         self._catch_up(ranking)
         return ranking
 
+    def mix_for(self, policy: Policy) -> Mix:
+        """What the scores of a policy know of what is coming."""
+        if policy.menu is not None:
+            return self._menu(policy.menu).cluster.outlook()
+        if not policy.priced:
+            return self.mix
+        for node in self._unstocked.values():
+            self._stock.refresh(node)
+        self._unstocked.clear()
+        return self._stock.priced(self.mix)
+
+    def _menu(self, terms: MenuTerms) -> MenuRankings:
+        found = self._menus.get(terms)
+        if found is None:
+            found = self._menus[terms] = MenuRankings(terms, self.views)
+            if self._state is not None:
+                for name in self.views:
+                    found.cluster.refresh(self._state.nodes[name], self._state.requests)
+                for name in self._tried:
+                    found.cluster.rows.put(self.views[name])
+                found.cluster.learn(self._state)
+        return found
+
     def _catch_up(self, ranking: Ranking) -> None:
-        end = self._dropped + len(self._log)
-        stale = ranking.policy.learns and ranking.mix is not self.mix
+        end, mix = self._dropped + len(self._log), self.mix_for(ranking.policy)
+        if ranking.policy.menu is not None and plain(ranking.shape):
+            if ranking.position != end or ranking.mix is not mix:
+                scores = self._menu(ranking.policy.menu).scores(ranking.shape, ranking.policy)
+                keys = {name: (-score << SEAT_BITS) + self._seats[name] for name, score in scores.items()}
+                ranking.take(keys, mix)
+            ranking.position = end
+            return
+        stale = ranking.policy.learns and ranking.mix is not mix
         if stale or ranking.position < self._dropped:
-            ranking.fill(self.views, self._seats, self.mix)
+            ranking.fill(self.views, self._seats, mix)
         elif ranking.position < end:
             for name in set(self._log[ranking.position - self._dropped :]):
                 ranking.update(name, self.views.get(name), self._seats.get(name, 0))
         ranking.position = end
 
+    @property
+    def requests(self) -> Requests:
+        """Those of the state that is followed."""
+        return self._state.requests if self._state is not None else {}
+
     def read(self, key: int) -> tuple[str, int]:
         """A key of a ranking as node name and score."""
-        return self._names[key & _SEAT_MASK], -(key >> _SEAT_BITS)
+        return self._names[key & _SEAT_MASK], -(key >> SEAT_BITS)

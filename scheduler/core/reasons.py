@@ -7,6 +7,7 @@ The reason of a node, in this order:
     2. too few cards on it, if it has fewer than are asked for
     3. one card asked for: the reason of the card that came closest
     4. several: how many of its cards would do, of how many, and what the closest of the others lacks
+    5. several that must be linked: how many of those that would do are
 
 "Closest" is a total order: got furthest through the table of rules; lacks least relative to what is needed, in
 thousandths, then in units; node, card, code. It orders the cards of a node, the nodes with one code, and the lines of
@@ -21,7 +22,7 @@ from operator import itemgetter
 
 from bus.ledger.state import CardState, LedgerState, NodeState
 from contracts.outcomes import Reason
-from scheduler.core.feasibility import CARD_RULES, NODE_RULES
+from scheduler.core.feasibility import CARD_RULES, NODE_RULES, links_reason
 from scheduler.core.locality import EMPTY, UNTAGGED, Requests, Tags, any_tagged, tags_of
 from scheduler.core.request import Shape
 from scheduler.core.view import NodeView
@@ -30,6 +31,9 @@ Stage = int
 """How far through the rules; -1 = refused by none."""
 
 CARDS_STAGE = len(NODE_RULES)
+LINKS_STAGE = CARDS_STAGE + 1 + len(CARD_RULES)
+AROUND_STAGE = LINKS_STAGE + 1
+"""Of what is told by `ruled_out`: the node would take it, its surroundings do not."""
 
 
 def node_reason(shape: Shape, node: NodeState, requests: Requests) -> tuple[Stage, Reason] | None:
@@ -65,7 +69,9 @@ def _cards_reason(shape: Shape, node: NodeState, requests: Requests) -> tuple[St
     refused = [item for item in found if item is not None]
     fitting = len(found) - len(refused)
     if fitting >= shape.cards:
-        return None
+        groups = [c.card.nvlink_group for c, item in zip(node.cards.values(), found, strict=True) if item is None]
+        unlinked = links_reason(shape, node, groups)
+        return None if unlinked is None else (LINKS_STAGE, unlinked)
     stage, closest = min(refused, key=closeness)
     if shape.cards == 1:
         return stage, closest
@@ -118,13 +124,10 @@ class Refusals:
 
     def against(self, views: Mapping[str, NodeView], state: LedgerState) -> tuple[Reason, ...]:
         """The same as `reasons_against` for the state that the views were made of."""
-        return merged(self._found(views, state)) if views else NO_NODES
+        return merged(self.found(views, state)) if views else NO_NODES
 
-    def closest(self, views: Mapping[str, NodeView], state: LedgerState, count: int) -> list[Reason]:
-        """The reasons of the nodes that came closest, one each."""
-        return [reason for _, reason in nsmallest(count, self._found(views, state), key=itemgetter(0))]
-
-    def _found(self, views: Mapping[str, NodeView], state: LedgerState) -> list[Refusal]:
+    def found(self, views: Mapping[str, NodeView], state: LedgerState) -> list[Refusal]:
+        """The refusal of every node that does not fit."""
         fresh: dict[str, tuple[NodeView, Refusal | None]] = {}
         for name, view in views.items():
             known = self._known.get(name)
@@ -157,6 +160,11 @@ def merged(found: Iterable[Refusal]) -> tuple[Reason, ...]:
             best[code] = item
     lines = sorted(best.values(), key=itemgetter(0))
     return tuple(_line(reason, counts[reason.code]) for _, reason in lines)
+
+
+def closest(found: Iterable[Refusal], count: int) -> list[Reason]:
+    """The reasons of the nodes that came closest, one each."""
+    return [reason for _, reason in nsmallest(count, found, key=itemgetter(0))]
 
 
 def closeness(item: tuple[Stage, Reason]) -> Closeness:

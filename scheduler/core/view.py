@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from bus.ledger.state import CardState, NodeState
+from bus.ledger.state import CardState, NodeState, RequestState
 from contracts.decisions import Placement
 from contracts.inventory import Card, NodeFacts
-from contracts.units import WHOLE_CARD
+from contracts.units import WHOLE_CARD, RequestUid
 from scheduler.core.locality import EMPTY, UNTAGGED, Requests, Tags, any_tagged, tags_of
 
 
@@ -57,7 +57,7 @@ class CardView(msgspec.Struct, frozen=True, order=True):
 
 
 class NodeView(msgspec.Struct):
-    """One node; `admits` false: nothing new goes there, and the rest is left empty."""
+    """One node; `admits` false: nothing new goes there, and all but who lives there is left empty."""
 
     name: str
     tie: str
@@ -85,6 +85,10 @@ class NodeView(msgspec.Struct):
     """All cards have the same model."""
     residents: tuple[Placement, ...] = ()
     """What our pods hold here."""
+    uids: tuple[RequestUid, ...] = ()
+    """Whose they are, in the same order."""
+    tenants: tuple[RequestState, ...] = ()
+    """Whose they are."""
     memo: dict[Any, Any] = {}
     """What scores have computed from this view."""
 
@@ -99,7 +103,8 @@ def view_of(node: NodeState, requests: Requests, before: NodeView | None = None)
     """The node as it is now; cards that are as they were in the view `before` are taken over from it."""
     facts = node.facts
     if facts is None or not admits(node):
-        return NodeView(name=node.name, tie=node.tie)
+        known = None if facts is None or facts.gone else facts
+        return NodeView(name=node.name, tie=node.tie, facts=known, uids=tuple(node.residents))
     tagged = any_tagged(node.residents, requests)
     if tagged:
         cards = _tagged_cards(node, requests)
@@ -126,6 +131,8 @@ def view_of(node: NodeState, requests: Requests, before: NodeView | None = None)
         plain=not tagged and not any(card.special for card in cards),
         uniform=len(models) < 2,  # noqa: PLR2004 - one model, or no card
         residents=tuple(node.residents.values()),
+        tenants=tuple(map(requests.__getitem__, node.residents)),
+        uids=tuple(node.residents),
     )
 
 
@@ -139,7 +146,9 @@ def _cards(node: NodeState, before: Sequence[CardView]) -> list[CardView]:
         milli, mib = WHOLE_CARD - state.used_milli, state.capacity_mib - state.used_mib
         if before:
             old = before[position]
-            if old.free_milli == milli and old.free_mib == mib and old.card is card:
+            alone = not state.residents  # what was sold may be held for somebody by now: as full, and nobody there
+            same = old.free_milli == milli and old.free_mib == mib and old.card is card
+            if same and alone == (old.tags is EMPTY):
                 found.append(old)
                 continue
         found.append(_view(state, position, UNTAGGED if state.residents else EMPTY))

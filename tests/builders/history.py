@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bus.ledger.append import commit_after
-from bus.ledger.fold import apply, apply_record
+from bus.ledger.fold import apply, apply_record, tell_time
 from bus.ledger.proof import conservation
 from bus.ledger.snapshot import copy
 from bus.ledger.state import LedgerState, NodeState, RequestState
@@ -150,6 +150,7 @@ class Story:
         self.log.write(*self._records)
         self._records, self._accepted = [], 0
         self.assumed.sequence, self.assumed.number = self.log.state.sequence, self.log.state.number
+        tell_time(self.assumed, 0)
 
     def _node(self, a: int) -> NodeState | None:
         return self.assumed.nodes.get(NODES[a % len(NODES)])

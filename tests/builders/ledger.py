@@ -183,9 +183,24 @@ class Request:
         self._fields["tolerations"] = (*self._fields.get("tolerations", ()), Toleration(key=key, **fields))
         return self
 
-    def gang(self, name: str, size: int) -> Self:
+    def gang(self, name: str, size: int, **fields: Any) -> Self:
         """Membership in a gang."""
-        self._fields["gang"] = GangRef(name=name, size=size)
+        self._fields["gang"] = GangRef(name=name, size=size, **fields)
+        return self
+
+    def labels(self, **labels: str) -> Self:
+        """Labels of the pod."""
+        self._pod["labels"] = labels
+        return self
+
+    def gpu(self, **fields: Any) -> Self:
+        """Any field of the ask for cards."""
+        self._gpu.update(fields)
+        return self
+
+    def fields(self, **fields: Any) -> Self:
+        """Any field of the request."""
+        self._fields.update(fields)
         return self
 
     def policy(self, name: str) -> Self:

@@ -12,7 +12,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from contracts import answers, decisions, inventory, outcomes, requests, usage, workloads
+from contracts import (
+    answers,
+    constraints,
+    decisions,
+    functions,
+    inventory,
+    outcomes,
+    quotas,
+    requests,
+    shares,
+    usage,
+    workloads,
+)
 from contracts.catalog import tag_of
 from contracts.messages import Message, encode
 from contracts.units import CardUuid, NodeName, RequestUid
@@ -37,21 +49,61 @@ POD = requests.PodTemplate(
     restart_policy="OnFailure",
     grace_s=60,
 )
-GPU = requests.GpuAsk(cards=2, share_milli=500, memory_mib=20_480, models=("A100-SXM4-80GB", "H100"))
+GPU = requests.GpuAsk(
+    cards=2,
+    share_milli=500,
+    memory_mib=20_480,
+    models=("A100-SXM4-80GB", "H100"),
+    memory_milli=250,
+    min_card_memory_mib=40_960,
+    nvlink="prefer",
+)
+NODE_TERM = constraints.NodeTerm(
+    match_expressions=(constraints.Expression(key="generation", operator="Gt", values=("7",)),),
+    match_fields=(constraints.FieldExpression(key="metadata.name", operator="NotIn", values=(NodeName("gpu-9"),)),),
+)
+SELECTOR = constraints.PodSelector(
+    match_labels={"app": "bert"},
+    match_expressions=(constraints.PodExpression(key="tier", operator="NotIn", values=("test",)),),
+)
 REQUEST = requests.PodRequest(
     name="train-7",
     pod=POD,
     gpu=GPU,
     priority=-5,
+    priority_class="low",
+    expected_s=7200,
     policy="spread",
-    gang=requests.GangRef(name="gang-1", size=4),
+    gang=requests.GangRef(name="gang-1", size=4, min=2, within="domain", topology_key="rack"),
     locality=requests.Locality(affinity="model-x", anti_affinity="noisy", exclusion="Team.A"),
     node_selector={"zone": "b"},
     tolerations=(
         requests.Toleration(key="gpu", operator="Equal", value="yes", effect="NoSchedule"),
         requests.Toleration(operator="Exists", effect="NoExecute"),
     ),
+    node_affinity=constraints.NodeAffinity(
+        required=(NODE_TERM,), preferred=(constraints.PreferredNodeTerm(weight=7, term=NODE_TERM),)
+    ),
+    topology_spread=(
+        constraints.TopologySpread(
+            topology_key="rack", max_skew=2, when_unsatisfiable="ScheduleAnyway", selector=SELECTOR
+        ),
+    ),
+    pod_affinity=constraints.PodAffinity(required=(constraints.PodTerm(topology_key="rack", selector=SELECTOR),)),
+    pod_anti_affinity=constraints.PodAffinity(
+        preferred=(constraints.PreferredPodTerm(weight=3, term=constraints.PodTerm(topology_key="rack")),)
+    ),
     cause="cli-1",
+)
+QUOTA = quotas.NamespaceQuota(
+    namespace="team-a",
+    share_milli=8000,
+    memory_mib=400_000,
+    weight=2,
+    max_priority=100,
+    removed=True,
+    reason="moved to another cluster",
+    cause="ops-2",
 )
 SLICES = (
     decisions.CardSlice(card=CARD, share_milli=500, memory_mib=20_480),
@@ -60,10 +112,14 @@ SLICES = (
 PLACEMENT = decisions.Placement(node=NODE, slices=SLICES, cpu_milli=2000, memory_mib=8192)
 RATIONALE = decisions.Rationale(
     policy="spread",
+    version=2,
+    ties="digest of the node",
+    parts={"value_drop": -12_345_678, "drain_price": -1},
     chosen=decisions.Candidate(node=NODE, score=873),
     runner_up=decisions.Candidate(node=NodeName("gpu-2"), score=-12),
     feasible_nodes=3,
     rejected_nodes=9,
+    nominated=17,
 )
 CARD_OF = inventory.Card(
     uuid=CARD,
@@ -75,13 +131,24 @@ CARD_OF = inventory.Card(
     health="suspect",
     health_reason="XID 94",
     isolation="mps",
+    nvlink_group=0,
+    pcie_group=2,
+    numa_node=1,
+    parent=OTHER,
+    mig_profile="1g.10gb",
+    memory_unmanaged_mib=1024,
+    unmanaged_by="python3 (4243)",
+    health_needs="time",
+    health_since_ms=1_790_000_000_000,
 )
 INVENTORY = inventory.NodeInventory(
     node=NODE,
     boot_id="b5c2",
     incarnation="monitor-1a2b3c4d",
+    sequence=3,
     cards=(CARD_OF,),
     driver_version="580.95.05",
+    cuda_version="13.0",
     provider="simulated",
     cause="start",
 )
@@ -135,13 +202,22 @@ COMMIT = decisions.Commit(
         decisions.Withdrawn(uid=UID, reason="changed my mind"),
         decisions.Reserved(uid=UID, placement=PLACEMENT, rationale=RATIONALE),
         decisions.Adopted(uid=UID, placement=PLACEMENT, pod="train-7-abcde", running=True),
-        decisions.Resized(uid=UID, share_milli=250, memory_mib=10_240),
-        decisions.Released(uid=UID, evidence="ended", detail="exit code 0"),
+        decisions.Resized(uid=UID, share_milli=250, memory_mib=10_240, cpu_milli=1500),
+        decisions.Released(uid=UID, evidence="ended", detail="exit code 0", requeue=True),
         decisions.Observed(uid=UID, phase="running", pod="train-7-abcde"),
         decisions.InventorySet(inventory=INVENTORY),
         decisions.FactsSet(facts=FACTS),
         decisions.HealthSet(node=NODE, health="suspect", reason="silent for 5 s"),
-        decisions.CardHealthSet(node=NODE, card=CARD, health="cordoned", reason="repair"),
+        decisions.CardHealthSet(node=NODE, card=CARD, health="cordoned", reason="repair", at_ms=1_790_000_000_123),
+        decisions.Nominated(
+            uid=UID,
+            placement=PLACEMENT,
+            victims=(RequestUid("0badcafe-11-0"),),
+            why="preempts",
+            expected_ms=1_790_000_100_000,
+        ),
+        decisions.NominationEnded(uid=UID, reason="it fits without waiting"),
+        decisions.QuotaSet(quota=QUOTA),
     ),
     causes=("GPUBUS_REQUESTS:815",),
 )
@@ -149,7 +225,7 @@ COMMIT = decisions.Commit(
 EXAMPLES: tuple[Message, ...] = (
     REQUEST,
     requests.Withdraw(name="train-7", reason="changed my mind", cause="cli-2"),
-    requests.Resize(name="train-7", share_milli=250, memory_mib=10_240, cause="autoscaler-5"),
+    requests.Resize(name="train-7", share_milli=250, memory_mib=10_240, cpu_milli=1500, cause="autoscaler-5"),
     INVENTORY,
     FACTS,
     inventory.Heartbeat(
@@ -161,7 +237,10 @@ EXAMPLES: tuple[Message, ...] = (
         cards=8,
         unhealthy=(CARD,),
     ),
-    inventory.CordonCard(node=NODE, card=CARD, cordoned=True, reason="repair", cause="ops-1"),
+    QUOTA,
+    inventory.CordonCard(
+        node=NODE, card=CARD, cordoned=True, repaired=True, reason="repair", at_ms=1_790_000_000_123, cause="ops-1"
+    ),
     usage.NodeUsage(
         node=NODE,
         incarnation="monitor-1a2b3c4d",
@@ -174,10 +253,61 @@ EXAMPLES: tuple[Message, ...] = (
                 memory_used_mib=40_000,
                 power_w=310,
                 temperature_c=71,
-                processes=(usage.ProcessUsage(pid=4242, memory_mib=20_000, compute_percent=50),),
+                sm_clock_mhz=1410,
+                memory_clock_mhz=1593,
+                ecc_corrected=12,
+                ecc_uncorrected=1,
+                processes=(
+                    usage.ProcessUsage(
+                        pid=4242,
+                        memory_mib=20_000,
+                        compute_percent=50,
+                        belongs="request",
+                        request=UID,
+                        command="python3",
+                        started_ticks=812_345,
+                    ),
+                    usage.ProcessUsage(pid=4243, memory_mib=900, belongs="nobody", command="python3"),
+                ),
+                slices=(
+                    usage.SliceUsage(
+                        uid=UID,
+                        namespace="team-a",
+                        pod="train-7-abcde",
+                        share_milli=500,
+                        limit_mib=20_480,
+                        compute_percent=50,
+                        average_milli=471,
+                        memory_used_mib=20_000,
+                        processes=1,
+                    ),
+                ),
+                unmanaged_mib=900,
             ),
         ),
         cpu=usage.CpuUsage(cores=64, used_milli=12_000, memory_total_mib=515_000, memory_used_mib=100_000),
+        containers=(
+            usage.ContainerUsage(
+                container="7f" * 32,
+                runtime="containerd",
+                pod_uid="8f9b5a2c-1d3e-4f60-9a7b-0c1d2e3f4a5b",
+                uid=UID,
+                namespace="team-a",
+                pod="train-7-abcde",
+                own=True,
+                cpu_used_milli=1730,
+                cpu_average_milli=1695,
+                throttled_ms=42,
+                throttled_permille=125,
+                cpu_limited=True,
+                cpu_limit_milli=2000,
+                memory_mib=3100,
+                memory_working_mib=2900,
+                memory_limited=True,
+                memory_limit_mib=4096,
+            ),
+        ),
+        provider="simulated",
     ),
     COMMIT,
     decisions.CheckpointHead(
@@ -200,6 +330,7 @@ EXAMPLES: tuple[Message, ...] = (
         exit_code=137,
         reason="OOMKilled",
         ledger_sequence=4712,
+        attempt=1,
         cause="watch-100",
     ),
     outcomes.AskAllocations(after="team-a/train-6-xyzab", limit=50),
@@ -252,10 +383,42 @@ EXAMPLES: tuple[Message, ...] = (
         ledger_sequence=4712,
         assignments=(
             outcomes.ShareAssignment(
-                uid=UID, namespace="team-a", pod="train-7-abcde", card=CARD, share_milli=500, memory_mib=20_480
+                uid=UID,
+                namespace="team-a",
+                pod="train-7-abcde",
+                card=CARD,
+                share_milli=500,
+                memory_mib=20_480,
+                port=50_051,
             ),
         ),
+        pods=(outcomes.PodOnNode(uid=UID, pod_uid="0000-1111", container_id="c0ffee", cpu_limit_milli=2000),),
+        last_port=50_060,
         cause="GPUBUS_LEDGER:4712",
+    ),
+    shares.NodeCpuLimits(
+        node=NODE,
+        epoch="0badcafe",
+        sequence=17,
+        limits=(shares.CpuLimit(uid=UID, limit_milli=1500),),
+        cause="autoscaler-6",
+    ),
+    shares.NodeEnforcement(
+        node=NODE,
+        incarnation="monitor-1",
+        epoch="0badcafe",
+        ledger_sequence=4712,
+        cpu_sequence=17,
+        cards=(
+            shares.CardEnforcement(
+                card=CARD, mode="gemini", declared="both", enforced="none", reason="not ours", note="one card a pod"
+            ),
+        ),
+        pods=(
+            shares.PodEnforcement(uid=UID, what=CARD, state="waiting", reason="nobody listens", port=50_051),
+            shares.PodEnforcement(uid=UID, what="cpu", state="applied", limit_milli=1500),
+        ),
+        refused="shares of epoch 0badcaff, which is over",
     ),
     workloads.Function(
         name="resnet",
@@ -266,6 +429,27 @@ EXAMPLES: tuple[Message, ...] = (
         max_replicas=20,
         warm_replicas=2,
         target_percent=60,
+        scaling=workloads.Scaling(
+            metric="rate",
+            concurrency=4,
+            rate_milli=30_000,
+            stable_s=120,
+            panic_s=12,
+            panic_percent=150,
+            tolerance_percent=5,
+            period_s=30,
+            up_percent=200,
+            up_step=2,
+            down_percent=80,
+            down_step=3,
+            down_delay_s=45,
+            zero_grace_s=90,
+            warmup_s=10,
+            drain_s=20,
+            missing_hold_s=600,
+            fallback_replicas=1,
+            by_hand="adopt",
+        ),
         cause="cli-3",
     ),
     workloads.Job(name="bert", pod=POD, gpu=GPU, min_trainers=2, max_trainers=16, cause="cli-4"),
@@ -279,6 +463,42 @@ EXAMPLES: tuple[Message, ...] = (
         inputs={"busy_percent": 81},
         at_ms=1_790_000_001_000,
         cause="usage-5",
+    ),
+    functions.Call(id="c-17", caller="g4f2", timeout_ms=30_000, body='{"x": 1}', cause="cli-5"),
+    functions.CallReply(
+        id="c-17", outcome="failed", body="partial", error="ValueError: no x", worker="w-9", attempt=2, waited_ms=41
+    ),
+    functions.WorkerReport(
+        worker="w-9",
+        replica="resnet-2",
+        phase="draining",
+        in_flight=3,
+        limit=4,
+        done=120,
+        sequence=77,
+        cause="order-6",
+    ),
+    functions.WorkerOrder(order="promote", cause="scale-7"),
+    functions.ScalingSwitch(frozen=True, reason="maintenance", at_ms=1_790_000_002_000, cause="operator-8"),
+    functions.FunctionStatus(
+        target=5,
+        rule="panic+no-room",
+        ready=2,
+        starting=1,
+        warm=1,
+        draining=1,
+        waiting=40,
+        outstanding=8,
+        missing=functions.MissingCards(
+            replicas=2,
+            cards=4,
+            share_milli=500,
+            memory_mib=20_480,
+            models=("H100",),
+            reason="no card of these models has 500 thousandths free",
+        ),
+        at_ms=1_790_000_003_000,
+        cause="scale-9",
     ),
     answers.SubmitReply(accepted=True, uid=UID, ledger_sequence=4712, duplicate=True, refusals=(REFUSAL,)),
     answers.AskExplain(name="train-7"),
@@ -297,6 +517,17 @@ EXAMPLES: tuple[Message, ...] = (
         ledger_sequence=4712,
         policy="spread",
         trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-03",
+        queue=answers.QueueView(
+            position=2,
+            pending=40,
+            priority=-100,
+            aged=200,
+            waited_s=7300,
+            share_ppm=125_000,
+            weight=2,
+            nominated=NODE,
+            waits_for=("team-b/train-1",),
+        ),
     ),
     answers.AskState(what="requests", namespace="team-a", after="team-a/train-6", limit=50),
     answers.StateView(
@@ -319,6 +550,20 @@ EXAMPLES: tuple[Message, ...] = (
                 gang="gang-1",
                 reason="fits",
                 submitted_ms=1_790_000_000_100,
+                nominated=NODE,
+                attempt=1,
+            ),
+        ),
+        quotas=(
+            answers.QuotaView(
+                namespace="team-a",
+                mapped=True,
+                share_milli=8000,
+                memory_mib=400_000,
+                used_milli=500,
+                used_mib=20_480,
+                weight=2,
+                max_priority=100,
             ),
         ),
         cards=(
@@ -330,6 +575,9 @@ EXAMPLES: tuple[Message, ...] = (
                 sellable_mib=81_289,
                 residents=("team-a/train-7",),
                 health="suspect",
+                cordoned=True,
+                reason="repair",
+                since_ms=1_790_000_000_123,
             ),
         ),
         nodes=(

@@ -201,12 +201,14 @@ def test_what_if_changes_nothing(front: Front, local: Local) -> None:
 
 
 def test_the_cards_can_be_looked_at(front: Front, local: Local) -> None:
-    """Tables, JSON and the bars agree on how many there are; monitors tell what is used."""
+    """Tables, JSON and the bars agree on how many there are; monitors tell what is used; what is real is said to be."""
     cards, nodes = front.json("get", "cards"), front.json("get", "nodes")
-    bars = front("top", "--once").stdout
+    bars, real = front("top", "--once").stdout, front.json("top")["this_machine"]
 
     assert ([len(cards), len(nodes)], {c["card"]["memory_total_mib"] for c in cards}) == ([4, 2], {40_960})
     assert re.findall(r"^(node-\d+).* (\d+) %", bars, re.MULTILINE), bars
+    assert {"nats-server", "scheduler", "reconciler"} <= {part["name"] for part in real}
+    assert all(part["memory_mib"] > 0 for part in real)
 
 
 async def test_what_cannot_be_understood_is_a_dead_letter(front: Front, local: Local) -> None:

@@ -18,8 +18,10 @@ import pynvml
 import pytest
 
 from bus.client import connect
-from contracts.inventory import Heartbeat, NodeInventory
-from contracts.subjects import INVENTORY
+from contracts.inventory import CordonCard, Heartbeat, NodeInventory
+from contracts.messages import encode
+from contracts.subjects import CORDONS, INVENTORY
+from contracts.units import CardUuid, NodeName
 from contracts.usage import NodeUsage
 from tests.nvml_stub.stub import GIB, MIB, World, build, environment
 from tests.servers.process import ServerProcess, wait_until
@@ -48,7 +50,7 @@ def world(tmp_path: Path) -> World:
     for index in range(2):
         world.card(
             index, uuid=f"GPU-{index}", name="Tesla T4", total=15360 * MIB, reserved=450 * MIB, used=2 * GIB,
-            util=40, power_mw=70_000, temperature=55, processes=f"4242:{2 * GIB}",
+            util=40, power_mw=70_000, temperature=55, processes=f"{os.getpid()}:{2 * GIB}",
         )  # fmt: skip
     return world
 
@@ -154,7 +156,7 @@ async def test_a_stranger_sees_inventory_heartbeats_and_usage(
     used = stranger.usage[-1]
     assert (used.cards[0].compute_percent, used.cards[0].memory_used_mib, used.cards[0].power_w) == (40, 2048, 70)
     assert used.cards[0].processes is not None
-    assert used.cards[0].processes[0].pid == 4242
+    assert used.cards[0].processes[0].pid == os.getpid()
     assert all(900 < message.period_ms < 3000 for message in stranger.usage[1:])
     assert used.cpu is not None
     assert used.cpu.used_milli is not None
@@ -194,6 +196,68 @@ async def test_s061_a_card_that_falls_off_the_bus_is_said_at_once(
     healthy, lost = stranger.usage[-1].cards
     assert healthy.compute_percent == 40
     assert (lost.compute_percent, lost.memory_used_mib, lost.processes) == (None, None, None)
+
+
+async def test_s061_an_xid_is_said_before_the_next_look(
+    stranger: Stranger, start: Callable[..., ServerProcess], world: World
+) -> None:
+    """Claim: with looks 30 s apart an Xid 79 reaches heartbeat and inventory all the same, and stays until a reset."""
+    for index in range(2):
+        world.card(index, events=pynvml.nvmlEventTypeXidCriticalError)
+    start(sample_s=30, usage_s=30)
+    await stranger.hears("the inventory", lambda: stranger.inventories)
+    await stranger.hears("two more heartbeats", lambda: len(stranger.heartbeats) >= 4)
+    world.happen(1, 79)
+    await stranger.hears("the heartbeat", lambda: stranger.heartbeats[-1].unhealthy == ("GPU-1",), timeout_s=4)
+    await stranger.hears("the inventory", lambda: stranger.inventories[-1].cards[1].health == "failed", timeout_s=4)
+
+    lost = stranger.inventories[-1].cards[1]
+    assert lost.health_reason.startswith("Xid 79: ")
+    assert (lost.health_needs, stranger.inventories[-1].cards[0].health) == ("reset", "healthy")
+
+
+async def test_an_operator_who_saw_to_a_card_is_believed_once(
+    stranger: Stranger, start: Callable[..., ServerProcess], world: World, nats_server: NatsServer
+) -> None:
+    """Claim: `repaired` starts the way back of a card that failed by an event.
+
+    It is no word on the next failure, also when the monitor is started anew.
+    """
+    for index in range(2):
+        world.card(index, events=pynvml.nvmlEventTypeXidCriticalError)
+    settings = {"recover_after_s": 1, "sample_s": 0.2}
+    first = start(**settings)
+    await stranger.hears("the first use", lambda: stranger.usage)
+    world.happen(1, 48)
+    await stranger.hears("the failure", lambda: stranger.inventories[-1].cards[1].health == "failed")
+    async with connect(nats_server.url, name="operator") as bus:
+        order = CordonCard(node=NodeName("gpu-7.example"), card=CardUuid("GPU-1"), cordoned=False, repaired=True)
+        await bus.store(CORDONS.subject(node="gpu-7_example", card="GPU-1"), encode(order))
+    await stranger.hears("its return", lambda: stranger.inventories[-1].cards[1].health == "healthy")
+    world.happen(1, 48)
+    await stranger.hears("the second failure", lambda: stranger.inventories[-1].cards[1].health == "failed")
+    await first.kill()
+    start(**settings)
+    told = len(stranger.usage)
+    await stranger.hears("the new monitor", lambda: len(stranger.usage) >= told + 3)
+
+    assert [card.health for card in stranger.inventories[-1].cards] == ["healthy", "failed"]
+
+
+async def test_one_card_that_hangs_is_one_suspect_card(
+    stranger: Stranger, start: Callable[..., ServerProcess], world: World
+) -> None:
+    """Claim: the other card stays healthy and measured; the hanging one is well again when it answers."""
+    start(driver_deadline_s=1)
+    await stranger.hears("usage", lambda: stranger.usage)
+    world.card(1, hang=600)
+    await stranger.hears("the heartbeat", lambda: stranger.heartbeats[-1].unhealthy == ("GPU-1",))
+    count = len(stranger.usage)
+    await stranger.hears("two more usage messages", lambda: len(stranger.usage) >= count + 2)
+
+    assert [card.compute_percent for card in stranger.usage[-1].cards] == [40, None]
+    world.unset("card1.hang")
+    await stranger.hears("healthy cards", lambda: not stranger.heartbeats[-1].unhealthy)
 
 
 async def test_a_hanging_driver_is_no_silence_and_no_obstacle_to_the_end(

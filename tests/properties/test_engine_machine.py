@@ -1,8 +1,8 @@
 """A state machine over the scheduler's core: whatever happens in whatever order, the rules of the house hold.
 
 Requests come, repeat and are withdrawn; nodes come, fall silent, lose cards and go; pods run, end and vanish; the
-scheduler restarts, and commits are lost to another author. After each step every invariant is checked on the committed
-state, which is folded from the commits alone.
+important ask others to leave, quotas come and go, time passes; the scheduler restarts, and commits are lost to another
+author. After each step every invariant is checked on the committed state, which is folded from the commits alone.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from bus.ledger.fold import apply, seal
 from bus.ledger.snapshot import copy, digest, dump, load
 from bus.ledger.state import LedgerState
-from contracts.decisions import Accepted, Commit, EpochStarted, HealthSet, Record, Reserved
+from contracts.decisions import Accepted, Commit, EpochStarted, HealthSet, Nominated, Record, Released, Reserved
 from contracts.inventory import Card, CordonCard, NodeFacts, NodeInventory
 from contracts.outcomes import Outcome
+from contracts.priorities import priority_of
+from contracts.quotas import NamespaceQuota
 from contracts.requests import GangRef, GpuAsk, Locality, PodRequest, PodTemplate, Resize, Withdraw
 from contracts.units import WHOLE_CARD, CardUuid, NodeName
 from scheduler.core.engine import Engine
 from scheduler.core.policies import POLICIES
+from scheduler.core.replay import replay
 
 NODES = [NodeName(f"n{i}") for i in range(3)]
 NAMES = [f"r{i}" for i in range(12)]
+SPACES = ["ns", "other"]
+MINUTE_MS = 60_000
 SHARES = [1, 180, 250, 333, 500, 1000]
 
 asks = st.builds(
@@ -40,8 +45,13 @@ requests = st.builds(
     pod=st.builds(PodTemplate, image=st.just("i"), cpu_milli=st.sampled_from([0, 500, 4000])),
     gpu=asks,
     priority=st.sampled_from([0, 0, 10]),
+    priority_class=st.sampled_from([None, None, "high", "critical", "low"]),
+    expected_s=st.sampled_from([None, None, 60, 600]),
     policy=st.sampled_from([None, *sorted(POLICIES)]),
-    gang=st.none() | st.builds(GangRef, name=st.sampled_from(["g", "h"]), size=st.integers(1, 3)),
+    gang=st.none()
+    | st.builds(
+        GangRef, name=st.sampled_from(["g", "h"]), size=st.integers(1, 3), min=st.sampled_from([None, None, 1])
+    ),
     locality=st.builds(
         Locality,
         affinity=st.sampled_from([None, None, "x"]),
@@ -67,14 +77,25 @@ def inventory(node: NodeName, cards: int, memory_mib: int) -> NodeInventory:
 class Scheduling(RuleBasedStateMachine):
     """The engine with a log behind it."""
 
-    @initialize()
-    def begin(self) -> None:
-        """An empty ledger begins an epoch."""
+    @initialize(nodes=st.sampled_from([0, 1, 2, 2, 2]), cards=st.integers(1, 3))
+    def begin(self, nodes: int, cards: int) -> None:
+        """An empty ledger begins an epoch; some nodes are there already."""
         self.log: list[Commit] = []
         self.committed = LedgerState()
-        self.decided: Counter[str] = Counter()
+        self.decided: Counter[tuple[str, int]] = Counter()
+        self.now_ms = MINUTE_MS
+        self.gangs: dict[str, tuple[str, GangRef]] = {}
+        self.seated: dict[tuple[str, str], set[str]] = {}
+        self.broken_gangs: dict[tuple[str, str], int] = {}
         self._store([EpochStarted(epoch="e1", reason="test")], "e1")
         self._restart()
+        for node in NODES[:nodes]:
+            self.engine.inventory(inventory(node, cards, 40_536))
+            self.engine.facts(
+                NodeFacts(node=node, uid="u", allocatable_cpu_milli=8_000, allocatable_memory_mib=100_000)
+            )
+            self.engine.health(HealthSet(node=node, health="fresh"))
+        self._turn()
 
     # --- the service around the core -------------------------------------------------------------------------------
 
@@ -86,11 +107,32 @@ class Scheduling(RuleBasedStateMachine):
             number=state.number + 1,
             predecessor=state.sequence,
             author="a",
+            at_ms=self.now_ms,
             records=tuple(records),
         )
+        self._count(records)
         apply(state, commit, state.sequence + 1)
         self.log.append(commit)
-        self.decided.update(r.uid for r in records if isinstance(r, Reserved))
+
+    def _count(self, records: list[Record] | tuple[Record, ...]) -> None:
+        """Decisions by request and attempt; members of gangs that have, or had, a place."""
+        attempts = {uid: r.attempt for uid, r in self.committed.requests.items()}
+        touched: dict[tuple[str, str], int] = {}
+        for record in records:
+            if isinstance(record, Accepted) and record.request.gang:
+                self.gangs[record.uid] = (record.namespace, record.request.gang)
+            elif isinstance(record, Reserved):
+                self.decided[record.uid, attempts.get(record.uid, 0)] += 1
+                if record.uid in self.gangs:
+                    namespace, gang = self.gangs[record.uid]
+                    self.seated.setdefault((namespace, gang.name), set()).add(record.uid)
+                    touched[namespace, gang.name] = max(gang.needed, touched.get((namespace, gang.name), 0))
+            elif isinstance(record, Released) and record.requeue:
+                attempts[record.uid] += 1
+                if record.uid in self.gangs:
+                    namespace, gang = self.gangs[record.uid]
+                    self.seated[namespace, gang.name].discard(record.uid)
+        self.broken_gangs = {key: needed for key, needed in touched.items() if len(self.seated[key]) < needed}
 
     def _restart(self) -> None:
         self.engine = Engine(copy(self.committed), policy="packing")
@@ -106,15 +148,41 @@ class Scheduling(RuleBasedStateMachine):
             return
         self._store(records, "e1")
         seal(self.engine.state, self.log[-1], self.committed.sequence)
+        self._turn()  # a commit tells the time, and that may be news
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
-    @rule(batch=st.lists(requests, min_size=1, max_size=5), lost=st.sampled_from([False, False, False, True]))
-    def submit(self, batch: list[PodRequest], *, lost: bool) -> None:
+    @rule(
+        batch=st.lists(requests, min_size=1, max_size=5),
+        space=st.sampled_from(SPACES),
+        lost=st.sampled_from([False, False, False, True]),
+    )
+    def submit(self, batch: list[PodRequest], space: str, *, lost: bool) -> None:
         """Some requests arrive together; their commit may be lost."""
         for request in batch:
-            self.engine.submit("ns", request)
+            self.engine.submit(space, request, now_ms=self.now_ms)
         self._turn(lost=lost)
+
+    @rule(minutes=st.sampled_from([1, 10, 100]))
+    def time_passes(self, minutes: int) -> None:
+        """An empty commit tells the time."""
+        self.now_ms += minutes * MINUTE_MS
+        self._store([], "e1")
+        seal(self.engine.state, self.log[-1], self.committed.sequence)
+        self._turn()
+
+    @rule(
+        space=st.sampled_from(SPACES),
+        share=st.sampled_from([None, 0, 500, 2000]),
+        memory=st.sampled_from([None, None, 20_000]),
+        weight=st.sampled_from([1, 3]),
+        removed=st.sampled_from([False, False, False, True]),
+    )
+    def quota(self, space: str, share: int | None, memory: int | None, weight: int, *, removed: bool) -> None:
+        """An operator says what a namespace may hold."""
+        word = NamespaceQuota(namespace=space, share_milli=share, memory_mib=memory, weight=weight, removed=removed)
+        self.engine.quota(word)
+        self._turn()
 
     @rule(name=st.sampled_from(NAMES))
     def withdraw(self, name: str) -> None:
@@ -164,10 +232,11 @@ class Scheduling(RuleBasedStateMachine):
         request = self.committed.requests[data.draw(st.sampled_from(sorted(self.committed.requests)))]
         seen = Outcome(
             uid=request.uid,
-            namespace="ns",
+            namespace=request.accepted.namespace,
             name=request.request.name,
             phase=phase,  # type: ignore[arg-type]  # drawn from its values
             pod="p",
+            attempt=request.attempt,
         )
         for _ in range(1 + twice):
             self.engine.outcome(seen)
@@ -195,12 +264,15 @@ class Scheduling(RuleBasedStateMachine):
         """Sums over the placements, counted here and not taken from the state's own sums."""
         sold: dict[str, tuple[int, int]] = {}
         for request in self.committed.requests.values():
-            for piece in request.placement.slices if request.placement else ():
-                milli, mib = sold.get(piece.card, (0, 0))
-                sold[piece.card] = (milli + piece.share_milli, mib + piece.memory_mib)
-        for card in self.committed.cards():
-            milli, mib = sold.get(card.card.uuid, (0, 0))
-            assert (milli, mib) == (card.used_milli, card.used_mib)
+            slices = request.placement.slices if request.placement else ()
+            pieces = [(str(p.card), p.share_milli, p.memory_mib) for p in slices]
+            pieces += [(card, *amounts) for card, amounts in request.held.cards.items()] if request.held else []
+            for card, share, memory in pieces:
+                milli, mib = sold.get(card, (0, 0))
+                sold[card] = (milli + share, mib + memory)
+        for each in self.committed.cards():
+            milli, mib = sold.get(each.card.uuid, (0, 0))
+            assert (milli, mib) == (each.used_milli, each.used_mib)
             assert milli <= WHOLE_CARD
 
     @invariant()
@@ -212,17 +284,13 @@ class Scheduling(RuleBasedStateMachine):
 
     @invariant()
     def no_request_is_decided_twice(self) -> None:
-        """One decision per request, in the whole log."""
+        """One decision per request and attempt, in the whole log."""
         assert all(count == 1 for count in self.decided.values())
 
     @invariant()
     def gangs_are_all_or_nothing(self) -> None:
-        """Every commit that places a member of a gang places as many as the gang has."""
-        for commit in self.log[-1:]:
-            placed = {r.uid for r in commit.records if isinstance(r, Reserved)}
-            accepted = {r.uid: r for c in self.log for r in c.records if isinstance(r, Accepted)}
-            gangs = Counter(accepted[u].request.gang for u in placed if accepted[u].request.gang)
-            assert all(count >= gang.size for gang, count in gangs.items() if gang)
+        """Every commit that places a member of a gang leaves as many placed, now or before, as the gang needs."""
+        assert not self.broken_gangs
 
     @invariant()
     def the_assumed_state_is_the_committed_one(self) -> None:
@@ -237,14 +305,69 @@ class Scheduling(RuleBasedStateMachine):
             assert reasons
             assert all(reason.text for reason in reasons)
 
+    @invariant()
+    def nobody_gets_what_is_kept_for_another(self) -> None:
+        """What is free of a nominated place is held for it, to the last thousandth that is not sold."""
+        for node in self.committed.nodes.values():
+            for uid, hold in node.holds.items():
+                request = self.committed.pending[uid]
+                assert request.nomination is not None
+                assert request.held == hold
+                for piece in request.nomination.placement.slices:
+                    card = node.cards[piece.card]
+                    assert hold.cards[piece.card][0] == piece.share_milli or card.free_milli <= 0
+
+    @invariant()
+    def only_lower_ones_leave_and_only_for_one(self) -> None:
+        """Victims of the last commit are less important than whom they leave for, and are told once."""
+        told: list[str] = []
+        for record in self.log[-1].records:
+            if isinstance(record, Nominated):
+                wants = self.committed.get(record.uid)
+                for uid in record.victims:
+                    victim = self.committed.get(uid)
+                    assert wants is not None
+                    assert victim is not None
+                    assert priority_of(victim.request) < priority_of(wants.request)
+                told += record.victims
+        assert len(told) == len(set(told))
+
+    @invariant()
+    def quotas_are_kept(self) -> None:
+        """No decision of the last commit leaves a namespace above its quota; sums counted here."""
+        decided = {r.uid for r in self.log[-1].records if isinstance(r, Reserved)}
+        if not self.committed.quotas:
+            return
+        for space in {self.committed.requests[u].accepted.namespace for u in decided if u in self.committed.requests}:
+            mine = [r for r in self.committed.requests.values() if r.accepted.namespace == space and r.placement]
+            word = self.committed.quotas.get(space)
+            assert word is not None
+            assert not word.removed
+            slices = [p for r in mine for p in (r.placement.slices if r.placement else ())]
+            for limit, used in (
+                (word.share_milli, sum(p.share_milli for p in slices)),
+                (word.memory_mib, sum(p.memory_mib for p in slices)),
+            ):
+                assert limit is None or used <= limit
+
+    @invariant()
+    def whoever_begins_anew_decides_nothing_more(self) -> None:
+        """No wake-up was missed: another scheduler on the same state finds nothing left to do."""
+        fresh = Engine(copy(self.committed), policy="packing")
+        fresh.schedule()
+        left = fresh.take()
+        assert left == (), left
+
     def teardown(self) -> None:
-        """The log alone gives the same state again."""
+        """The log alone gives the same state again, and the same decisions."""
         if not hasattr(self, "log"):
             return
         again = LedgerState()
         for sequence, commit in enumerate(self.log, 1):
             apply(again, commit, sequence)
         assert digest(again) == digest(self.committed)
+        replayed = replay((commit, sequence) for sequence, commit in enumerate(self.log, 1))
+        assert replayed.differences == (), replayed.differences
 
 
 Scheduling.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

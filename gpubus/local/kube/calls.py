@@ -83,6 +83,8 @@ class Calls:
                 return Reply(200, self.lister.page(_list_query(call)))
             case _ if target.name and target.subresource in {"", "status"}:
                 return self._serve_one(call)
+            case "PATCH", "resize":
+                return self._serve_one(call)
         raise _not_allowed()
 
     def _serve_one(self, call: Call) -> Reply:

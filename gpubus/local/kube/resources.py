@@ -48,7 +48,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
-PODS = Resource(plural="pods", kind="Pod", subresources=frozenset({"binding", "status", "eviction"}))
+PODS = Resource(plural="pods", kind="Pod", subresources=frozenset({"binding", "status", "eviction", "resize"}))
 NODES = Resource(plural="nodes", kind="Node", namespaced=False, subresources=frozenset({"status"}))
 NAMESPACES = Resource(plural="namespaces", kind="Namespace", namespaced=False)
 EVENTS = Resource(plural="events", kind="Event", group="events.k8s.io")

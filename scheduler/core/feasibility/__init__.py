@@ -12,16 +12,19 @@ from collections.abc import Callable
 from bus.ledger.state import CardState, NodeState
 from contracts.outcomes import Reason
 from scheduler.core.feasibility.card_health import healthy, offered_here, present, uncordoned
+from scheduler.core.feasibility.card_links import links_reason
 from scheduler.core.feasibility.card_locality import affinity, anti_affinity, exclusion
 from scheduler.core.feasibility.card_memory import memory
 from scheduler.core.feasibility.card_model import model
 from scheduler.core.feasibility.card_share import share
 from scheduler.core.feasibility.card_sharing import memory_known, sharing_mode
+from scheduler.core.feasibility.card_size import card_size
 from scheduler.core.feasibility.cpu import cpu
 from scheduler.core.feasibility.fast import Choice, fits
 from scheduler.core.feasibility.fresh import fresh
 from scheduler.core.feasibility.host_memory import host_memory
 from scheduler.core.feasibility.known import known
+from scheduler.core.feasibility.node_affinity import affine_to, node_affinity
 from scheduler.core.feasibility.pods import pods
 from scheduler.core.feasibility.ready import ready, schedulable
 from scheduler.core.feasibility.selector import selector
@@ -39,6 +42,7 @@ NODE_RULES: tuple[NodeRule, ...] = (
     fresh,  # one flag; a node that is not heard may have any amount free
     taints,  # a handful of comparisons; the user can tolerate or not, the numbers do not matter
     selector,  # a handful of comparisons; the user chose it
+    node_affinity,  # likewise, some comparisons more
     cpu,  # from here on numbers, which change with every pod: CPU runs out first on GPU nodes
     host_memory,  # then memory
     pods,  # then slots: rarely the limit
@@ -52,6 +56,7 @@ CARD_RULES: tuple[CardRule, ...] = (
     sharing_mode,  # a property of the card: no waiting helps
     memory_known,  # likewise
     model,  # a property of the card against the user's choice
+    card_size,  # likewise
     affinity,  # who lives there: changes as residents come and go,
     anti_affinity,  # and is told before the numbers, because with room the answer would be the same
     exclusion,  # as above
@@ -76,7 +81,9 @@ __all__ = [
     "CardRule",
     "Choice",
     "NodeRule",
+    "affine_to",
     "card_reasons",
     "fits",
+    "links_reason",
     "node_reasons",
 ]

@@ -16,7 +16,7 @@ def present(_shape: Shape, node: NodeState, card: CardState, _tags: Tags) -> Rea
 
 
 def healthy(_shape: Shape, node: NodeState, card: CardState, _tags: Tags) -> Reason | None:
-    """Refuses a card that is suspect, failed, or reported as cordoned by its monitor."""
+    """Refuses a card that its monitor does not call healthy: suspect, failed, recovering."""
     if card.health == "healthy":
         return None
     why = f": {card.reason}" if card.reason else ""
@@ -27,7 +27,8 @@ def uncordoned(_shape: Shape, node: NodeState, card: CardState, _tags: Tags) -> 
     """Refuses a card that an operator cordoned; the pods on it stay."""
     if not card.cordoned:
         return None
-    why = f": {card.reason}" if card.reason else ""
+    order = node.cordons.get(card.card.uuid)
+    why = f": {order.reason}" if order and order.reason else ""
     return _refusal(node, card, "card-cordoned", f"cordoned{why}")
 
 

@@ -16,10 +16,16 @@ def memory(shape: Shape, node: NodeState, card: CardState, _tags: Tags) -> Reaso
         return None
     return Reason(
         code="card-memory",
-        text=f"{node.name} card {card.card.uuid}: needs {needed} MiB, {free} MiB free of {card.capacity_mib}",
+        text=f"{node.name} card {card.card.uuid}: needs {needed} MiB, {free} MiB free of {card.capacity_mib}{_held(card)}",
         needed=needed,
         free=free,
         unit="MiB",
         node=node.name,
         card=card.card.uuid,
     )
+
+
+def _held(card: CardState) -> str:
+    """Why it is less than the card has, when a process that belongs to nobody holds memory of it."""
+    held = card.card.memory_unmanaged_mib
+    return f", {held} MiB are held by {card.card.unmanaged_by or 'a process of nobody'}" if held else ""

@@ -11,7 +11,7 @@ from bus.ledger.state import CardState, NodeState
 from contracts.outcomes import Reason
 from contracts.units import WHOLE_CARD
 from scheduler.core.locality import Tags
-from scheduler.core.request import Shape
+from scheduler.core.request import Shape, whole_memory
 
 
 def sharing_mode(shape: Shape, node: NodeState, card: CardState, _tags: Tags) -> Reason | None:
@@ -39,7 +39,7 @@ def sharing_mode(shape: Shape, node: NodeState, card: CardState, _tags: Tags) ->
 
 def memory_known(shape: Shape, node: NodeState, card: CardState, _tags: Tags) -> Reason | None:
     """Refuses a slice of a card whose memory is unknown; the whole card may be taken."""
-    if card.card.memory_total_mib is not None or (shape.share_milli == WHOLE_CARD and shape.memory_mib is None):
+    if card.card.memory_total_mib is not None or whole_memory(shape):
         return None
     text = f"{node.name} card {card.card.uuid}: its memory is unknown, so it is sold whole or not at all"
     return Reason(code="card-memory-unknown", text=text, node=node.name, card=card.card.uuid)

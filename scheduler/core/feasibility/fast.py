@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from contracts.units import WHOLE_CARD
+from scheduler.core.feasibility.card_links import linked
+from scheduler.core.feasibility.card_size import big_enough
+from scheduler.core.feasibility.node_affinity import affine_to
 from scheduler.core.feasibility.selector import selected
 from scheduler.core.feasibility.taints import tolerated
 from scheduler.core.locality import open_to
 from scheduler.core.mix import Mix
-from scheduler.core.request import Shape, memory_on
+from scheduler.core.request import Shape, memory_on, whole_memory
 from scheduler.core.view import CardView, NodeView
 
 Choice = tuple[CardView, ...]
@@ -38,7 +41,7 @@ def fits(shape: Shape, view: NodeView, order: Order, mix: Mix) -> Choice | None:
         or len(view.cards) < shape.cards
     ):
         return None
-    if (view.tainted or shape.node_selector) and not _welcome(shape, view):
+    if (view.tainted or shape.node_selector or shape.node_terms) and not _welcome(shape, view):
         return None
     if not shape.cards:
         return ()
@@ -49,9 +52,11 @@ def fits(shape: Shape, view: NodeView, order: Order, mix: Mix) -> Choice | None:
 
 
 def _welcome(shape: Shape, view: NodeView) -> bool:
-    """Taints and labels."""
+    """Taints, labels and node affinity."""
     facts = view.facts
-    return facts is not None and tolerated(shape, facts) and selected(shape, facts)
+    return (
+        facts is not None and tolerated(shape, facts) and selected(shape, facts) and affine_to(shape.node_terms, facts)
+    )
 
 
 def _take(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
@@ -59,6 +64,8 @@ def _take(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
     wanted = shape.locality.affinity
     if wanted is not None:
         candidates = sorted(candidates, key=lambda card: wanted not in card.tags.affinity)
+    if shape.nvlink != "any":
+        return _take_linked(shape, candidates)
     chosen: list[CardView] = []
     for card in candidates:
         if open_card(shape, card):
@@ -66,6 +73,13 @@ def _take(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
             if len(chosen) == shape.cards:
                 return tuple(chosen)
     return None
+
+
+def _take_linked(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
+    """The same, of one NVLink group."""
+    able = [card for card in candidates if open_card(shape, card)]
+    found = linked(able, shape.cards, lambda card: card.card.nvlink_group, required=shape.nvlink == "require")
+    return None if found is None else tuple(found)
 
 
 def _take_plain(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
@@ -91,7 +105,8 @@ def open_card(shape: Shape, card: CardView) -> bool:
         card.free_milli >= shape.share_milli
         and memory_on(card.capacity_mib, shape, known=card.known) <= card.free_mib
         and (not shape.models or card.model in shape.models)
-        and (card.known or (shape.share_milli == WHOLE_CARD and shape.memory_mib is None))
+        and (card.known or whole_memory(shape))
+        and big_enough(shape, card.card)
         and (not card.whole_only or shape.share_milli == WHOLE_CARD)
         and open_to(shape.locality, card.tags)
     )

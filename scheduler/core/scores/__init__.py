@@ -20,6 +20,7 @@ from scheduler.core.scores.fragment_published import fragment_published
 from scheduler.core.scores.gpu_clustering import gpu_clustering
 from scheduler.core.scores.gpu_packing import gpu_packing
 from scheduler.core.scores.group import group
+from scheduler.core.scores.linked_cards import linked_cards
 from scheduler.core.scores.node_left import node_left
 from scheduler.core.view import NodeView
 
@@ -36,5 +37,6 @@ __all__ = [
     "gpu_clustering",
     "gpu_packing",
     "group",
+    "linked_cards",
     "node_left",
 ]

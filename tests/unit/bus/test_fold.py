@@ -8,6 +8,9 @@ import pytest
 
 from bus.ledger import state as limits
 from bus.ledger.fold import mix_key
+from bus.ledger.learning import MIX_LIMIT
+from bus.ledger.rules import InvariantBroken
+from bus.ledger.snapshot import copy, dump, load
 from bus.ledger.state import Touched
 from contracts.decisions import (
     CardHealthSet,
@@ -256,7 +259,30 @@ def test_a_cordon_survives_a_new_inventory_with_its_reason() -> None:
     c = cluster(node("n1").gpus(1))
     c.fold(CardHealthSet(node=N1, card=A, health="cordoned", reason="fan"), inventory("n1", A))
     card = c.state.nodes["n1"].cards[A]
-    assert (card.usable, card.reason) == (False, "fan")
+    assert (card.usable, c.state.nodes["n1"].cordons[A].reason, card.reason) == (False, "fan", "")
+
+
+def test_s076_a_cordon_holds_for_a_card_that_is_taken_out_and_put_back() -> None:
+    """Claim: also while no inventory lists it, over a copy and a snapshot; a failure stays visible below it."""
+    c = cluster(node("n1").gpus(1))
+    c.fold(CardHealthSet(node=N1, card=A, health="cordoned", reason="fan"), inventory("n1"))
+    assert A not in c.state.nodes["n1"].cards
+    c.state = load(dump(copy(c.state)))
+    c.fold(inventory("n1", A), CardHealthSet(node=N1, card=A, health="failed", reason="Xid 79"))
+    card = c.state.nodes["n1"].cards[A]
+    assert (card.cordoned, card.health, card.reason) == (True, "failed", "Xid 79")
+    c.fold(CardHealthSet(node=N1, card=A, health="healthy"))
+    assert (card.cordoned, card.health, c.state.nodes["n1"].cordons) == (False, "failed", {})
+
+
+def test_a_card_can_be_cordoned_before_it_is_listed() -> None:
+    """Claim: the order may come first; given back unseen, it is a card like any other."""
+    c = cluster(node("n1").gpus(1))
+    c.fold(CardHealthSet(node=N1, card=CardUuid("later"), health="cordoned"))
+    c.fold(inventory("n1", A, "later"))
+    assert [card.usable for card in c.state.nodes["n1"].cards.values()] == [True, False]
+    with pytest.raises(InvariantBroken):
+        c.fold(CardHealthSet(node=N1, card=CardUuid("never"), health="healthy"))
 
 
 def test_who_asks_for_no_cpu_fits_where_others_have_taken_more_than_there_is() -> None:
@@ -290,11 +316,11 @@ def test_finished_requests_are_forgotten_oldest_first(monkeypatch: pytest.Monkey
 def test_of_too_many_shapes_the_most_frequent_stay() -> None:
     """Claim: a flood of one-off shapes does not push out what comes often."""
     c = cluster()
-    for i in range(3 * limits.MIX_LIMIT):
+    for i in range(3 * MIX_LIMIT):
         for name in (f"odd-{i}", f"often-{i}"):
             c.accept(request(name).cpu(1000 + i if name.startswith("odd") else 1))
-    assert len(c.state.mix) <= 2 * limits.MIX_LIMIT
-    assert c.state.mix[mix_key(request("x").cpu(1).build())] == 3 * limits.MIX_LIMIT
+    assert len(c.state.mix) <= 2 * MIX_LIMIT
+    assert c.state.mix[mix_key(request("x").cpu(1).build())] == 3 * MIX_LIMIT
 
 
 def test_changes_of_nodes_have_positions_that_never_shift(monkeypatch: pytest.MonkeyPatch) -> None:

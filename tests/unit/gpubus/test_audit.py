@@ -96,6 +96,14 @@ def pod(**changed: object) -> Allocation:
     return msgspec.structs.replace(POD, **changed)
 
 
+def squeezed(folded: LedgerState) -> None:
+    """A process of nobody came and holds all but 5,000 MiB."""
+    card = folded.nodes[NODE].cards[CARD.uuid]
+    held = (CARD.memory_total_mib or 0) - 5000
+    card.card = msgspec.structs.replace(CARD, memory_unmanaged_mib=held, unmanaged_by="miner (666)")
+    card.capacity_mib = card.card.sellable_mib
+
+
 OTHER = CardSlice(card=CardUuid("GPU-b"), share_milli=600, memory_mib=20_000)
 WIDE = CardSlice(card=CARD.uuid, share_milli=600, memory_mib=30_000)
 
@@ -119,6 +127,7 @@ CASES: dict[str, tuple[Snapshot, list[tuple[str, str]]]] = {
     ),
     "a scheduler that is elsewhere in the log": (sound(summary=Summary(), summary_sequence=8), []),
     "a card sold twice by the ledger": (changed_state(oversold), [("over-commit", "GPU-a")]),
+    "sold memory that a process of nobody holds": (changed_state(squeezed), [("squeezed", "GPU-a")]),
     "a card that was sold twice once": (
         sound(
             proof=Proof(peaks=(CardPeak(node=NODE, card=CARD.uuid, share_milli=1001, memory_mib=5, capacity_mib=9),))

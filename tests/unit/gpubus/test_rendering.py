@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
-from contracts.answers import CardView, Explanation, Nearest, NodeVerdict, NodeView, RequestView, Summary
+from contracts.answers import CardView, Explanation, Nearest, NodeVerdict, NodeView, QueueView, RequestView, Summary
 from contracts.decisions import Candidate, CardSlice, Placement, Rationale
 from contracts.inventory import Card
 from contracts.outcomes import DeadLetter, Reason, Refusal, RequestEvent
@@ -123,6 +124,26 @@ def test_explain_of_a_pending_request_shows_needed_free_and_the_nearest_change()
     """)
 
 
+def test_explain_of_a_pending_request_shows_its_place_in_the_queue() -> None:
+    """Where it stands, what its namespace holds, which place is kept and who is still there."""
+    queue = QueueView(
+        position=3,
+        pending=40,
+        priority=100,
+        aged=200,
+        waited_s=7300,
+        share_ppm=125_000,
+        weight=2,
+        nominated="n1",
+        waits_for=("team/a", "team/b"),
+    )
+    shown = text(*explanation(replace(PENDING, queue=queue)))
+    for part in ("3 of 40, priority 100 and 200 for its wait, waited 7300 s", "12.5 % of the cards, weight 2"):
+        assert part in shown
+    for part in ("kept for it on n1", "team/a, team/b"):
+        assert part in shown
+
+
 def test_what_if_says_what_would_be() -> None:
     """The same text, in the conditional."""
     shown = text(*explanation(PENDING, what_if=True)).splitlines()[0]
@@ -178,9 +199,20 @@ def card(node: str, index: int, sold: int, *, health: str = "healthy") -> CardVi
 def test_cards_show_what_is_sold() -> None:
     """In thousandths and MiB."""
     assert text(tables.cards([card("n1", 0, 500), card("n1", 1, 0, health="failed")], wide=True)) == golden("""
-        NODE  CARD  MODEL     SOLD      MEMORY           RESIDENTS  HEALTH   UUID      ISOLATION  WHO
-        n1    0     A100-40G  500/1000  20000/40448 MiB  2          healthy  GPU-n1-0  none       team/a, team/b
-        n1    1     A100-40G  0/1000    0/40448 MiB      0          failed   GPU-n1-1  none       -
+        NODE  CARD  MODEL     SOLD      MEMORY           RESIDENTS  HEALTH   SINCE  UUID      ISOLATION  WHO             REASON
+        n1    0     A100-40G  500/1000  20000/40448 MiB  2          healthy  -      GPU-n1-0  none       team/a, team/b
+        n1    1     A100-40G  0/1000    0/40448 MiB      0          failed   -      GPU-n1-1  none       -
+    """)  # noqa: E501 - as wide as it is printed
+
+
+def test_a_card_that_is_not_offered_says_why_and_since_when() -> None:
+    """The operator's words and the monitor's, and the state that each of them stands for."""
+    failed = card("n1", 0, 0, health="cordoned, failed")
+    failed = replace(failed, cordoned=True, reason="fan is loud; Xid 79", since_ms=1_000_000)
+
+    assert text(tables.cards([failed], now_ms=1_075_000)) == golden("""
+        NODE  CARD  MODEL     SOLD    MEMORY       RESIDENTS  HEALTH            SINCE  REASON
+        n1    0     A100-40G  0/1000  0/40448 MiB  0          cordoned, failed  1m15s  fan is loud; Xid 79
     """)
 
 

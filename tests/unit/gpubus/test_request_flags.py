@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,6 +13,7 @@ from gpubus import requestfile
 from gpubus.cli.requestflags import RequestFlags, tree
 from gpubus.cli.words import spelt_out
 from gpubus.errors import UsageError
+from gpubus.expressions import expression
 
 
 def decoded(**flags: object) -> PodRequest:
@@ -25,6 +29,96 @@ def test_only_what_was_given_is_sent() -> None:
         "name": "n",
         "pod": {"image": "i:1"},
     }
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("zone=a", {"key": "zone", "operator": "In", "values": ["a"]}),
+        ("zone==a", {"key": "zone", "operator": "In", "values": ["a"]}),
+        ("zone != a", {"key": "zone", "operator": "NotIn", "values": ["a"]}),
+        ("zone in (a, b)", {"key": "zone", "operator": "In", "values": ["a", "b"]}),
+        ("zone notin(a,b)", {"key": "zone", "operator": "NotIn", "values": ["a", "b"]}),
+        ("zone in ()", {"key": "zone", "operator": "In", "values": []}),
+        ("gpu", {"key": "gpu", "operator": "Exists"}),
+        ("!gpu", {"key": "gpu", "operator": "DoesNotExist"}),
+        ("a.b/generation > 7", {"key": "a.b/generation", "operator": "Gt", "values": ["7"]}),
+        ("generation<7", {"key": "generation", "operator": "Lt", "values": ["7"]}),
+    ],
+)
+def test_a_condition_in_one_word(word: str, expected: dict[str, object]) -> None:
+    """All forms; what is in it is the scheduler's to judge."""
+    assert expression(word) == expected
+
+
+@pytest.mark.parametrize("word", ["", "zone in a", "in (a)", "zone = = a", "a b", "(a)", "=a", "zone in (a) b"])
+def test_what_is_no_condition_names_the_forms(word: str) -> None:
+    """A usage error, not a guess."""
+    with pytest.raises(UsageError, match=r"--node-affinity .*write KEY=VALUE"):
+        tree(RequestFlags(name="n", image="i", node_affinity=(word,)))
+
+
+def test_constraints_by_flags_reach_their_fields() -> None:
+    """All at once, with short names of topologies spelt out."""
+    request = tree(
+        RequestFlags(
+            name="n",
+            image="i",
+            gpu_memory_share="25%",
+            min_card_memory="40Gi",
+            nvlink="prefer",
+            gang="g:2",
+            same_domain="rack",
+            node_affinity=("zone=a", "!spot"),
+            prefer_node=("fast", "generation>7:20"),
+            spread=("zone", "node:3", "rack:prefer"),
+            near=("region",),
+            apart=("node",),
+        )
+    )
+
+    assert request["gpu"] == {"memory_milli": 250, "min_card_memory_mib": 40_960, "nvlink": "prefer"}
+    assert request["gang"] == {"name": "g", "size": 2, "within": "domain", "topology_key": "rack"}
+    assert request["node_affinity"] == {
+        "required": [
+            {
+                "match_expressions": [
+                    {"key": "zone", "operator": "In", "values": ["a"]},
+                    {"key": "spot", "operator": "DoesNotExist"},
+                ]
+            }
+        ],
+        "preferred": [
+            {"weight": 1, "term": {"match_expressions": [{"key": "fast", "operator": "Exists"}]}},
+            {
+                "weight": 20,
+                "term": {"match_expressions": [{"key": "generation", "operator": "Gt", "values": ["7"]}]},
+            },
+        ],
+    }
+    assert request["topology_spread"] == [
+        {"topology_key": "topology.kubernetes.io/zone"},
+        {"topology_key": "kubernetes.io/hostname", "max_skew": 3},
+        {"topology_key": "rack", "when_unsatisfiable": "ScheduleAnyway"},
+    ]
+    assert request["pod_affinity"] == {"required": [{"topology_key": "topology.kubernetes.io/region"}]}
+    assert request["pod_anti_affinity"] == {"required": [{"topology_key": "kubernetes.io/hostname"}]}
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"spread": ("zone:x",)}, "--spread 'zone:x': write KEY, KEY:SKEW or KEY:prefer"),
+        ({"spread": ("",)}, "--spread '': write KEY"),
+        ({"prefer_node": ("a:b",)}, "--prefer-node 'a:b': write CONDITION:WEIGHT"),
+        ({"same_node": True}, "for the members of a --gang"),
+        ({"gang": "g:2", "same_node": True, "same_nvlink": True}, "give one of them"),
+    ],
+)
+def test_constraints_that_have_not_the_form(flags: dict[str, Any], text: str) -> None:
+    """Told with the flag and the form."""
+    with pytest.raises(UsageError, match=re.escape(text)):
+        tree(RequestFlags(name="n", image="i", **flags))
 
 
 def test_every_flag_reaches_its_field() -> None:

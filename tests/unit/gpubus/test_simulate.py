@@ -14,8 +14,9 @@ from gpubus.local.nodes import Model, NodeSpec
 from gpubus.render import chart
 from gpubus.simulate.arrivals import arrivals
 from gpubus.simulate.openb import PodRow
-from gpubus.simulate.protocol import Curve, Measure, Point, Run, cluster_of, mix_of
+from gpubus.simulate.protocol import Curve, Measure, Point, Run
 from gpubus.simulate.report import RunOutcome, as_csv, lines, published_of
+from gpubus.simulate.world import cluster_of, mix_of
 
 A10 = Model(name="A10", memory_mib=24_576, reserved_mib=0)
 T4 = Model(name="T4", memory_mib=15_360, reserved_mib=0)
@@ -114,7 +115,8 @@ def test_allocation_at_each_arrival() -> None:
     curve = play(rows, [spec("n1", 2)])
 
     assert {p.arrived_percent: p.allocated_percent for p in curve.points} == {25: 25.0, 75: 75.0, 125: 75.0, 150: 100.0}
-    assert (curve.arrived, curve.refused, curve.allocated(125), curve.allocated(100)) == (5, 1, 75.0, None)
+    assert (curve.arrived, curve.refused, curve.allocated(125), curve.allocated(100)) == (5, 1, 75.0, 75.0)
+    assert (curve.allocated(155), curve.allocated(156)) == (100.0, None)
 
 
 def test_the_value_at_a_percent_is_the_mean_over_its_arrivals() -> None:
@@ -249,7 +251,7 @@ def test_a_picture_is_drawn_of_means(tmp_path: Path) -> None:
     assert chart.means(runs, lambda point: point.allocated_percent) == {100: 95.5, 130: 96.5}
 
     pytest.importorskip("matplotlib")
-    chart.draw([*runs, outcome("packing", 1, 94.0)], 10, str(tmp_path / "curves.png"))
+    chart.draw([*runs, outcome("packing", 1, 94.0)], [], 10, str(tmp_path / "curves.png"))
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -321,7 +323,7 @@ def test_ctrl_c_keeps_the_runs_that_are_through(
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        (["--policy", "fdg"], "--policy fdg: there are packing,"),
+        (["--policy", "fdg"], "--policy fdg: there are menu-value,"),
         (["--seeds", "1,b"], "--seeds 1,b"),
         (["--seeds", "4294967296"], "--seeds 4294967296: at most 4294967295"),
         (["--ratio", "0"], "--ratio 0"),

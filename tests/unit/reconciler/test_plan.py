@@ -12,7 +12,7 @@ from contracts.decisions import Adopted, Observed, Placement, Released, Resized,
 from contracts.outcomes import Outcome
 from contracts.units import NodeName, RequestUid
 from reconciler import marks
-from reconciler.plan import plan
+from reconciler.plan import plan, pod_of
 from reconciler.seen import Seen, look
 from reconciler.steps import Annotate, Bind, Blocked, Case, Conflict, Create, Delete, Publish, Step, Ungate, Wait
 from tests.builders.ledger import Cluster, cluster, node
@@ -39,6 +39,9 @@ NEVER = Blocked(code="pod-security", reason="violates PodSecurity", final=True)
 def said(phase: Any, **fields: Any) -> Outcome:
     base = {"pod": "p", "pod_uid": POD_UID, "node": NodeName("n1"), "ledger_sequence": HELD.decided_at}
     return Outcome(uid=HELD.uid, namespace="default", name="train", phase=phase, **{**base, **fields})
+
+
+SAID_QUOTA = said("waiting", pod=pod_of(HELD), pod_uid="", reason="quota: exceeded quota: q", cause=HELD.uid)
 
 
 def in_state(**fields: Any) -> RequestState:
@@ -68,7 +71,15 @@ ROWS: list[tuple[str, RequestState | None, Seen | None, dict[str, Any], tuple[ob
     ("nor is a pod of its name touched", PENDING, FOREIGN, {}, (Wait,)),
     # --- placed, no pod
     ("a placed request without a pod gets one", LIVE, None, {}, (Create,)),
-    ("a quota keeps it waiting", LIVE, None, {"blocked": QUOTA}, (Wait,)),
+    ("a quota keeps it waiting, and people are told", LIVE, None, {"blocked": QUOTA}, (Publish, "waiting")),
+    (
+        "once",
+        LIVE,
+        None,
+        {"blocked": QUOTA, "said": SAID_QUOTA},
+        (Wait,),
+    ),
+    ("that it waited does not mean that it ran", LIVE, None, {"said": said("waiting", pod_uid="")}, (Create,)),
     ("what is refused for good is rejected", LIVE, None, {"blocked": NEVER}, (Publish, "rejected")),
     ("rejected once, it is not tried again", LIVE, None, {"said": said("rejected")}, (Wait,)),
     ("a pod that was bound and is not there is gone", WAS_BOUND, None, {}, (Publish, "gone")),

@@ -201,8 +201,8 @@ def test_what_if_tells_where_it_would_go_and_changes_nothing() -> None:
     drawn = cluster(*(node(f"n{i}").gpus(2) for i in range(8)), node("silent").gpus(1).stale())
     drawn.hold(request("h").share(500), "n5", 1)
     sequence = drawn.state.sequence
-    told = what_if(drawn.state, "default", request("r").share(500).build())
-    decision = decide(drawn.state, drawn.accept(request("r").share(500)))
+    told = what_if(drawn.state, "default", request("r").share(500).policy("packing").build())
+    decision = decide(drawn.state, drawn.accept(request("r").share(500).policy("packing")))
 
     assert isinstance(decision, Placed)
     assert (told.placement, told.rationale) == (decision.placement, decision.rationale)

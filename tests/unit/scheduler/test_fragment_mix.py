@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.ledger.fold import mix_key
-from bus.ledger.on_requests import is_learning_point
+from bus.ledger.learning import IN_FORCE_AFTER, is_learning_point
 from scheduler.core.decide import Placed, decide
 from scheduler.core.feasibility import fits
 from scheduler.core.fragments import change, losses_of_one, usable
@@ -66,11 +66,12 @@ def test_a_class_keeps_cards_share_and_models() -> None:
     ("accepted", "learns"),
     [
         *((0, False), (63, False), (64, True), (127, False), (128, True), (4096, True), (8191, False), (8192, True)),
-        *((12_288, False), (16_384, True), (20_000, False), (24_576, True)),
+        *((12_288, False), (16_384, True), (24_576, False), (65_536, True), (73_728, False), (81_920, True)),
+        *((131_072, True), (147_456, False), (163_840, True), (1 << 40, True), ((1 << 40) + 1, False)),
     ],
 )
 def test_learning_points(accepted: int, *, learns: bool) -> None:
-    """64, then doubling, then every 8,192."""
+    """64, then doubling, from 65,536 on four times per doubling."""
     assert is_learning_point(accepted) is learns
 
 
@@ -78,7 +79,7 @@ def test_a_reader_who_begins_late_has_learned_the_same() -> None:
     """What is learned is a part of the state: a restart between two learning points changes no decision."""
     made = cluster(node(f"n{i}").gpus(2).cpu(1_000_000).pods(1000) for i in range(4))
     following = Rankings()
-    for i in range(100):
+    for i in range(120):
         made.accept(request(f"r{i}").share(500 if i < 64 else 900))
         following.sync(made.state)
     late = Rankings()
@@ -178,12 +179,12 @@ def test_whole_cards_are_kept_together_for_those_who_ask_for_two() -> None:
 
 
 def test_scores_follow_the_mix_at_its_learning_points() -> None:
-    """Until 64 requests were accepted nothing is known and the fixed order decides; then the mix does."""
+    """What is learned at 64 requests is in force 48 later; until then the fixed order decides, then the mix does."""
     made = cluster(node(f"n{i}").gpus(2).cpu(1_000_000).pods(1000) for i in range(4))
     rankings = Rankings()
-    waiting = [made.accept(request(f"r{i}").share(500 if i else 600)) for i in range(63)]
+    waiting = [made.accept(request(f"r{i}").share(500 if i else 600)) for i in range(64 + IN_FORCE_AFTER - 1)]
     early = decide(made.state, waiting[0], POLICIES["fgd"], rankings)
-    made.accept(request("r63").share(500))
+    made.accept(request("last").share(500))
     late = decide(made.state, waiting[0], POLICIES["fgd"], rankings)
 
     assert isinstance(early, Placed)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bus.ledger.snapshot import copy, digest
 from bus.ledger.state import LedgerState
+from contracts.constraints import Expression, NodeAffinity, NodeTerm
 from scheduler.core.decide import Decision, Placed, Unplaced, decide
 from scheduler.core.feasibility import fits
 from scheduler.core.gang import place_gang
@@ -23,7 +24,17 @@ from scheduler.core.view import view_of
 from tests.builders.history import validate
 from tests.builders.ledger import Cluster, Node, Request, cluster, node, request
 
-NUMBERS = {"card-share", "card-memory", "cards", "node-cpu", "node-memory", "node-pods", "no-nodes", "gang"}
+NUMBERS = {
+    "card-share",
+    "card-memory",
+    "cards",
+    "node-cpu",
+    "node-memory",
+    "node-pods",
+    "no-nodes",
+    "gang",
+    "card-links",
+}
 """Codes of what runs out; each must say how much was needed and how much there was."""
 
 tags = st.sampled_from([None, None, None, "x", "y"])
@@ -46,6 +57,7 @@ def drawn_nodes(draw: Callable[..., Any]) -> list[Node]:
                 mig_enabled=draw(st.sampled_from([None, False, False, True])),
                 isolation=draw(st.sampled_from(["none", "none", "mig"])),
                 memory_reserved_mib=draw(st.sampled_from([0, 0, 5])),
+                nvlink_group=draw(st.sampled_from([None, 0, 0, 1])),
             )
         if each._cards and draw(st.booleans()):
             each.card_health(0, draw(st.sampled_from(["failed", "suspect", "cordoned", "healthy"])))
@@ -78,7 +90,13 @@ def drawn_requests(draw: Callable[..., Any]) -> Request:
         tag = draw(tags)
         if tag:
             getattr(asked, kind)(tag)
-    match draw(st.integers(0, 8)):
+    _narrowed(draw, asked)
+    return asked
+
+
+def _narrowed(draw: Callable[..., Any], asked: Request) -> None:
+    """What else it may ask of nodes and cards, one thing at a time."""
+    match draw(st.integers(0, 10)):
         case 0:
             asked.models("T4")
         case 1:
@@ -87,7 +105,20 @@ def drawn_requests(draw: Callable[..., Any]) -> Request:
             asked.tolerate("gpu", operator="Exists")
         case 3:
             asked.tolerate(value="a")
-    return asked
+        case 4:
+            asked.gpu(min_card_memory_mib=draw(st.sampled_from([1, 8, 46_067])))
+        case 5:
+            asked.gpu(nvlink=draw(st.sampled_from(["prefer", "require"])))
+        case 6:
+            asked.fields(node_affinity=draw(st.sampled_from(AFFINITIES)))
+    if "memory_mib" not in asked._gpu and draw(st.integers(0, 3)) == 0:
+        asked.gpu(memory_milli=draw(st.sampled_from([1, 500, 1000])))
+
+
+AFFINITIES = [
+    NodeAffinity(required=(NodeTerm(match_expressions=(Expression(key="zone", operator=operator),)),))
+    for operator in ("Exists", "DoesNotExist")
+]
 
 
 steps = st.lists(st.one_of(drawn_requests(), st.integers(0, 20)), min_size=1, max_size=10)

@@ -272,7 +272,7 @@ def test_a_request_may_name_its_policy() -> None:
     assert isinstance(decision, Placed)
     assert decision.rationale.policy == "spreading"
     assert drawn.used("n1") == [500, 500]
-    with pytest.raises(UnknownPolicy, match="there are packing, seed-best-fit"):
+    with pytest.raises(UnknownPolicy, match="there are menu-value, menu-value-arrivals, packing"):
         put(drawn, request("s").policy("nonsense"))
 
 

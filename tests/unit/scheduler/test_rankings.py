@@ -198,7 +198,7 @@ def test_deciding_changes_nothing() -> None:
     nodes: dict[str, NodeState] = dict(drawn.state.nodes)
     decisions = [decide(drawn.state, asked, PACKING, rankings) for _ in range(2)]
 
-    assert decisions[0] == decisions[1] == decide(drawn.state, asked)
+    assert decisions[0] == decisions[1] == decide(drawn.state, asked, PACKING)
     assert (drawn.state.nodes, list(drawn.state.pending)) == (nodes, [asked.uid])
     assert isinstance(decisions[0], Placed)
     assert place(asked.uid, HALF, PACKING, rankings) == decisions[0]

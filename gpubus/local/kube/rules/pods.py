@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gpubus.local.kube.meta import check_metadata, timestamp
 from gpubus.local.kube.quantity import is_whole, milli
 from gpubus.local.kube.rules.base import Rules, checked
+from gpubus.local.kube.rules.resizing import qos_class, resized
 from gpubus.local.kube.status import Cause, forbidden_field, invalid_value, refuse, required
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class PodRules(Rules):
     def create(self, write: Write) -> dict[str, Any]:
         """A pending pod with the server's defaults filled in."""
         obj, spec = write.obj, _default_spec(write.obj.get("spec") or {})
-        status: dict[str, Any] = {"phase": "Pending", "qosClass": _qos_class(spec["containers"])}
+        status: dict[str, Any] = {"phase": "Pending", "qosClass": qos_class(spec["containers"])}
         pod = {**obj, "metadata": {**obj["metadata"], "generation": 1}, "spec": spec, "status": status}
         refuse(write.resource, write.name, [*check_metadata(pod), *_spec_causes(spec)])
         if spec.get("schedulingGates"):
@@ -68,6 +69,8 @@ class PodRules(Rules):
         if write.subresource == "status":
             return checked(replace(write, obj={**write.obj, "spec": old["spec"]}))
         pod = {**write.obj, "status": old["status"]}
+        if write.subresource == "resize":
+            return resized(pod, old, write)
         refuse(write.resource, write.name, [*check_metadata(pod), *_change_causes(pod["spec"], old["spec"])])
         if pod["spec"] == old["spec"]:
             return pod
@@ -122,17 +125,6 @@ def _tolerations(spec: dict[str, Any]) -> list[dict[str, Any]]:
             lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_S}
             given.append({"key": key, **lost})
     return given
-
-
-def _qos_class(containers: list[dict[str, Any]]) -> str:
-    resources = [c["resources"] for c in containers]
-    named = [
-        r.get(side, {}).get(kind) for r in resources for side in ("requests", "limits") for kind in ("cpu", "memory")
-    ]
-    if not any(named):
-        return "BestEffort"
-    equal = all(r.get("requests") == r.get("limits") for r in resources)
-    return "Guaranteed" if all(named) and equal else "Burstable"
 
 
 def _spec_causes(spec: dict[str, Any]) -> Iterator[Cause]:

@@ -1,0 +1,28 @@
+"""What is wrong with a function as it was asked for: settings that contradict each other.
+
+In: a function whose single fields are legal. Out: sentences with field, value and bound; empty = none. A function with
+faults is not scaled.
+"""
+
+from __future__ import annotations
+
+from contracts.workloads import Function
+
+Row = tuple[str, int | None, str, int]
+
+
+def faults(function: Function) -> tuple[str, ...]:
+    """One sentence for each number above its bound."""
+    scaling = function.scaling
+    most: tuple[Row, ...] = (
+        ("min_replicas", function.min_replicas, "max_replicas", function.max_replicas),
+        ("replicas", function.replicas, "max_replicas", function.max_replicas),
+        ("scaling.fallback_replicas", scaling.fallback_replicas, "max_replicas", function.max_replicas),
+        ("scaling.panic_s", scaling.panic_s, "scaling.stable_s", scaling.stable_s),
+    )
+    above = [
+        f"{field} is {value}: at most {bound}, which is {name}"
+        for field, value, name, bound in most
+        if value is not None and value > bound
+    ]
+    return (*above, *(["target_percent is 0: at least 1"] if function.target_percent == 0 else []))

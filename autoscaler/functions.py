@@ -1,0 +1,413 @@
+"""One function, looked after: a loop that looks, decides, writes the decision down, and carries it out.
+
+In: the function as its owner asked for it, the ledger, its backlog, the words of its workers, the operator's brake.
+Out: scale decisions with their inputs, pod requests and withdrawals, orders to workers, its status.
+
+    look ──▶ wanted ──▶ ask the scheduler ──▶ decide ──▶ store the decision ──▶ plan ──▶ carry out
+
+All judgement is in `autoscaler.core`; here is what it is fed with and what is done about it. A decision that could not
+be stored is not carried out. Replicas are made one after the other, each after the scheduler has said that it can be
+placed, in batches of 1, 2, 4, ...; the first refusal ends it, and what is missing is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from autoscaler import placing
+from autoscaler import roster as rosters
+from autoscaler.backlog import Backlog
+from autoscaler.core.horizontal import decide, wanted
+from autoscaler.core.limits import UNLIMITED
+from autoscaler.core.numbers import Decision, Inputs, Memory
+from autoscaler.core.readings import Report, observe
+from autoscaler.core.record import after_restart, inputs_of, message
+from autoscaler.core.replicas import Counts, counts, is_active, next_batch
+from autoscaler.core.warm import Plan, plan
+from autoscaler.core.windows import Sample, Samples, add
+from autoscaler.placing import NoRoom, Unanswered
+from autoscaler.roster import Heard, Role, Roster, Seen, heard
+from autoscaler.settings import AutoscalingSettings
+from bus import codec
+from bus.ledger.state import LedgerState
+from bus.protocol import Bus, BusError, QueueState
+from contracts.functions import FunctionStatus, MissingCards, WorkerOrder, WorkerReport
+from contracts.requests import Withdraw
+from contracts.subjects import FUNCTION_STATUS, SCALE, WORKER_ORDERS
+from contracts.workloads import Function, ScaleDecision
+
+log = logging.getLogger(__name__)
+
+SPARE = 16
+"""Indexes beyond the wanted ones that are looked at: replicas that are on their way out keep theirs."""
+FOLD_S = 2.0
+"""How long the own copy of the ledger may be behind a promise."""
+NO_ROOM_S = 1.0
+"""Pause before the scheduler is asked again for what it could not place."""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What all functions share."""
+
+    bus: Bus
+    state: Callable[[], LedgerState]
+    settings: AutoscalingSettings
+    frozen: Callable[[], bool]
+    wall_ms: Callable[[], int]
+    folded: Callable[[int], bool]
+    """Whether the own ledger has come as far as a sequence."""
+    moved: Callable[[], asyncio.Event]
+    """Set at the next commit."""
+
+
+class Keeper:
+    """The loop of one function."""
+
+    def __init__(self, world: World, namespace: str, function: Function) -> None:
+        self.namespace = namespace
+        self.function = function
+        self.status = FunctionStatus(target=0)
+        self._world = world
+        self._roster = Roster()
+        self._words: dict[str, Heard] = {}
+        self._memory = Memory()
+        self._samples = Samples()
+        self._decided: ScaleDecision | None = None
+        self._told: FunctionStatus | None = None
+        self._missing: MissingCards | None = None
+        self._no_room_until_ms = 0
+        self._batch = 0
+        self._reserved: tuple[str, ...] = ()
+        self._highest = -1
+        self._wake = asyncio.Event()
+        self._backlog = Backlog(
+            world.bus,
+            namespace,
+            function.name,
+            ack_wait_s=world.settings.ack_wait_s,
+            wall_s=lambda: world.wall_ms() / 1000,
+        )
+
+    def wake(self) -> None:
+        """Something happened: look now."""
+        self._wake.set()
+
+    def hear(self, report: WorkerReport) -> None:
+        """A worker of this function spoke."""
+        before = self._words.get(report.replica)
+        self._words[report.replica] = after = heard(before, report, self._now_ms())
+        if before is None or before.report.phase != after.report.phase or not after.report.in_flight:
+            self.wake()
+
+    @property
+    def restless(self) -> bool:
+        """Whether something is under way that the next commit may tell of."""
+        return any(not replica.ready or replica.deleting for replica in self._roster.replicas)
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """For ever; cancel to stop. Nothing is taken down by stopping."""
+        await self._remember()
+        async with contextlib.AsyncExitStack() as stack:
+            asleep = False
+            while True:
+                self._wake.clear()
+                try:
+                    if self._asleep != asleep:
+                        asleep = not asleep
+                        await (stack.enter_async_context(self._backlog.bell(self.wake)) if asleep else stack.aclose())
+                    again = await self._step()
+                except BusError as error:
+                    log.info("function %s/%s: %s", self.namespace, self.function.name, error)
+                    again = False
+                if not again:
+                    await self._pause()
+
+    async def _remember(self) -> None:
+        """What the autoscaler before us wanted, and how far its names go."""
+        state = self._world.state()
+        self._highest = rosters.highest_index(state, self.namespace, self.function.name)
+        while True:
+            try:
+                last = await self._world.bus.last(SCALE.stream, SCALE.subject(**self._address))
+                break
+            except BusError as error:
+                log.info("function %s/%s: %s", self.namespace, self.function.name, error)
+                await asyncio.sleep(1.0)
+        decided = codec.decode_as(ScaleDecision, last) if last is not None else None
+        if isinstance(decided, ScaleDecision):
+            with contextlib.suppress(msgspec.ValidationError):  # of another version: begin anew
+                self._memory = after_restart(decided)
+                self._decided = decided
+
+    @property
+    def _asleep(self) -> bool:
+        return not any(is_active(replica) and not replica.warm for replica in self._roster.replicas)
+
+    async def _pause(self) -> None:
+        settings = self._world.settings
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.asleep_s if self._quiet else settings.look_s):
+                await self._wake.wait()
+
+    @property
+    def _quiet(self) -> bool:
+        """Nothing is there, nothing is wanted, nothing waits."""
+        return not self._roster.replicas and not self.status.target and not self.status.waiting
+
+    # --- one look ----------------------------------------------------------------------------------------------------
+
+    async def _step(self) -> bool:
+        """One look and what follows from it; True = look again at once."""
+        queue = await self._backlog.look()
+        now_ms = self._now_ms()
+        self._look_at_replicas(now_ms)
+        await self._take_back_pending(now_ms)
+        inputs = self._observed(queue, now_ms)
+        inputs = msgspec.structs.replace(inputs, placeable=await self._placeable(inputs, now_ms))
+        decision = decide(inputs)
+        self._memory = decision.memory
+        await self._store(inputs, decision)
+        steps = self._plan(decision, now_ms)
+        again = await self._carry_out(steps)
+        await self._say_again()
+        await self._tell_status(queue, decision)
+        if queue is not None and queue.waiting and not inputs.hot_ready:
+            await self._backlog.answer_late()
+        return again
+
+    def _look_at_replicas(self, now_ms: int) -> None:
+        wanted_most = self.function.max_replicas + self.function.warm_replicas
+        self._highest = max(self._highest, wanted_most + SPARE)
+        self._roster = rosters.roster(
+            self._world.state(),
+            self.namespace,
+            self.function,
+            self._roster,
+            self._words,
+            highest=self._highest,
+            now_ms=now_ms,
+            fresh_ms=round(self._world.settings.report_fresh_s * 1000),
+        )
+        self._words = {name: word for name, word in self._words.items() if name in self._roster.seen}
+
+    def _observed(self, queue: QueueState | None, now_ms: int) -> Inputs:
+        counted, scaling = counts(self._roster.replicas), self.function.scaling
+        load = observe(
+            self._reports(),
+            now_ms=now_ms,
+            hot_ready=counted.hot_ready,
+            waiting=queue.waiting if queue else None,
+            outstanding=queue.outstanding if queue else None,
+            concurrency=scaling.concurrency,
+            warmup_ms=scaling.warmup_s * 1000,
+        )
+        self._samples = add(self._samples, Sample(at_ms=now_ms, load_milli=load), scaling.stable_s * 1000)
+        return inputs_of(
+            self.function,
+            self._memory,
+            self._samples,
+            counted,
+            now_ms=now_ms,
+            waiting=_unanswered(queue, counted),
+            placeable=None,
+            budget=UNLIMITED,
+            frozen=self._world.frozen(),
+        )
+
+    def _reports(self) -> list[Report]:
+        return [
+            Report(replica=name, at_ms=word.at_ms, in_flight=word.report.in_flight, hot_since_ms=word.hot_ms)
+            for name, word in self._words.items()
+            if word.report.phase == "ready"
+        ]
+
+    async def _placeable(self, inputs: Inputs, now_ms: int) -> int | None:
+        """How many more the scheduler can place: those it refused a moment ago are not asked for again at once.
+
+        What stands by needs no room. Of several that are wanted only the first is asked for here; each is asked for
+        once more before it is made, and the first that does not fit ends it.
+        """
+        counted = counts(self._roster.replicas)
+        at_hand = counted.warm + counted.draining
+        need = wanted(inputs) - inputs.planned - at_hand
+        if need <= 0:
+            self._missing = None
+            return at_hand
+        if now_ms < self._no_room_until_ms:
+            return at_hand
+        request = self._request("what-if", warm=False)
+        try:
+            await placing.placeable(self._world.bus, self.namespace, request)
+        except NoRoom as error:
+            self._no_room(need, error.reason, now_ms)
+            return at_hand
+        except Unanswered as error:
+            log.info("function %s/%s: %s", self.namespace, self.function.name, error)
+            return None
+        self._missing = None
+        return at_hand + need
+
+    def _no_room(self, replicas: int, reason: str, now_ms: int) -> None:
+        request = self._request("what-if", warm=False)
+        self._missing = placing.missing_cards(request, replicas, reason)
+        self._no_room_until_ms = now_ms + round(NO_ROOM_S * 1000)
+
+    async def _store(self, inputs: Inputs, decision: Decision) -> None:
+        """Write it down when it says something new. Raises BusError: then nothing is done."""
+        said = message(
+            self.namespace, self.function.name, inputs, decision, at_ms=self._world.wall_ms(), cause=self.function.cause
+        )
+        before = self._decided
+        if before is None or (before.target, before.rule) != (said.target, said.rule):
+            await codec.store(self._world.bus, SCALE, said, **self._address)
+            self._decided = said
+
+    def _plan(self, decision: Decision, now_ms: int) -> Plan:
+        if self._world.frozen():
+            return Plan()
+        return plan(
+            self.function.name,
+            self._roster.replicas,
+            target=decision.target,
+            warm_target=self.function.warm_replicas,
+            now_ms=now_ms,
+            drain_ms=self.function.scaling.drain_s * 1000,
+            reserved=self._reserved,
+            pressure=self._pressure(),
+        )
+
+    def _pressure(self) -> bool:
+        """Whether somebody else waits for a card."""
+        pending = self._world.state().pending
+        return any(r.request.gpu.cards and r.request.name not in self._roster.pending for r in pending.values())
+
+    # --- carrying out ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, steps: Plan) -> bool:
+        """All steps; True = more creations are due."""
+        roles: tuple[tuple[tuple[str, ...], Role], ...] = (
+            (steps.promote, "ready"),
+            (steps.demote, "warm"),
+            (steps.drain, "draining"),
+        )
+        for names, role in roles:
+            for name in names:
+                await self._order(name, role)
+        for name in steps.withdraw:
+            await self._withdraw(name, "no longer needed")
+        return await self._create(steps)
+
+    async def _order(self, name: str, role: Role) -> None:
+        self._roster = rosters.told(self._roster, name, role, self._now_ms())
+        await self._say(name, rosters.order_of(role))
+
+    async def _say(self, name: str, order: WorkerOrder) -> None:
+        await codec.publish(self._world.bus, WORKER_ORDERS, order, **self._address, replica=name)
+
+    async def _say_again(self) -> None:
+        for name, order in rosters.deaf(self._roster, self._words):
+            await self._say(name, order)
+
+    async def _withdraw(self, name: str, reason: str) -> None:
+        """Give it back; one that was given back already is refused, which is as good."""
+        with contextlib.suppress(NoRoom, Unanswered):
+            withdraw = Withdraw(name=name, reason=reason, cause=self._cause)
+            await self._fold(await placing.submit(self._world.bus, self.namespace, withdraw))
+
+    async def _take_back_pending(self, now_ms: int) -> None:
+        """Somebody else got the card: no replica waits for one."""
+        patience_ms = round(self._world.settings.pending_s * 1000)
+        late = [name for name, since_ms in self._roster.pending.items() if now_ms - since_ms >= patience_ms]
+        for name in late:
+            await self._withdraw(name, "it cannot be placed any more")
+            self._no_room(len(late), "somebody else was faster", now_ms)
+        if late:
+            self._look_at_replicas(now_ms)
+
+    async def _create(self, steps: Plan) -> bool:
+        """The next batch; True = go on with a larger one."""
+        names = [*((name, False) for name in steps.create), *((name, True) for name in steps.create_warm)]
+        self._batch = next_batch(len(names), self._batch, failed=False)
+        for index, (name, warm) in enumerate(names[: self._batch]):
+            try:
+                await self._make(name, warm=warm)
+            except NoRoom as error:
+                self._reserved, self._batch = (), 0
+                if not warm:
+                    self._no_room(len(names) - index, error.reason, self._now_ms())
+                return False
+            except Unanswered as error:
+                log.info("function %s/%s: %s", self.namespace, self.function.name, error)
+                self._reserved, self._batch = tuple(dict.fromkeys((*self._reserved, name))), 0
+                return False
+        more = len(names) > self._batch
+        self._batch = self._batch if more else 0
+        return more
+
+    async def _make(self, name: str, *, warm: bool) -> None:
+        """One replica, if it can be placed at this moment."""
+        request = self._request(name, warm=warm)
+        await placing.placeable(self._world.bus, self.namespace, request)
+        await self._fold(await placing.submit(self._world.bus, self.namespace, request))
+        now_ms = self._now_ms()
+        seen = Seen(since_ms=now_ms, role="warm" if warm else "ready", told_ms=now_ms)
+        self._roster = msgspec.structs.replace(self._roster, seen={**self._roster.seen, name: seen})
+        self._reserved = tuple(other for other in self._reserved if other != name)
+
+    async def _fold(self, sequence: int) -> None:
+        """Wait until the own ledger knows of it, or a name would be given twice."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FOLD_S):
+                while not self._world.folded(sequence):
+                    await self._world.moved().wait()
+
+    async def _tell_status(self, queue: QueueState | None, decision: Decision) -> None:
+        counted = counts(self._roster.replicas)
+        self.status = FunctionStatus(
+            target=decision.target,
+            rule=decision.rule,
+            ready=counted.hot_ready,
+            starting=counted.coming,
+            warm=counted.warm,
+            draining=counted.draining,
+            waiting=queue.waiting if queue else None,
+            outstanding=queue.outstanding if queue else None,
+            missing=self._missing,
+        )
+        if self.status != self._told:
+            dated = msgspec.structs.replace(self.status, at_ms=self._world.wall_ms(), cause=self._cause)
+            await codec.store(self._world.bus, FUNCTION_STATUS, dated, **self._address)
+            self._told = self.status
+
+    # --- small things ------------------------------------------------------------------------------------------------
+
+    def _request(self, name: str, *, warm: bool):  # noqa: ANN202
+        urls = self._world.settings.worker_nats_url
+        return rosters.replica_request(
+            self.namespace, self.function, name, warm=warm, urls=urls, cause=self._cause
+        )
+
+    @property
+    def _cause(self) -> str:
+        return self.function.cause
+
+    @property
+    def _address(self) -> dict[str, str]:
+        return {"namespace": self.namespace, "name": self.function.name, "function": self.function.name}
+
+    def _now_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+
+def _unanswered(queue: QueueState | None, counted: Counts) -> int | None:
+    """Calls that wait for a worker. Those that were handed to workers which are gone wait as well."""
+    if queue is None:
+        return None
+    return queue.waiting + (0 if counted.hot_ready or counted.draining else queue.outstanding)

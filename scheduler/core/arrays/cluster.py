@@ -1,0 +1,222 @@
+"""One form of the policy over one state: rows, tables, sums, prices, and the boards of the shapes that were asked for.
+
+    refresh, leave   nodes that changed, as `Rankings` hears of them
+    learn            tables of what is coming, a piece at each call; other tables once they are in force
+    cheapest         the best node of a shape
+    outlook          tables and prices for the rules in Python
+
+What decides is a function of the state alone: tables follow from `learned`, prices from sums over the rows, and
+the rows from the nodes. Whoever begins anywhere in the log computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bus.ledger.state import LedgerState, NodeState
+from contracts.units import WHOLE_CARD
+from scheduler.core.arrays import kernels as k
+from scheduler.core.arrays.board import Best, Board, Boards
+from scheduler.core.arrays.rows import Rows
+from scheduler.core.arrays.tables import GRID, PSI_TABLE, Reach, Tables, build, building, finish
+from scheduler.core.locality import Requests
+from scheduler.core.menu.demand import Prices
+from scheduler.core.menu.outlook import Outlook
+from scheduler.core.menu.terms import MenuTerms
+from scheduler.core.request import Shape
+
+NONE: NDArray[Any] = np.zeros(0, np.int64)
+"""No nodes."""
+
+Scorer = Callable[[str], int | None]
+"""The score that the rules in Python give a node, by name; None: no room."""
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(self, terms: MenuTerms) -> None:
+        self.terms = terms
+        self.rows = Rows()
+        self.tables: Tables = build(terms, {}, {})
+        self.reach: Reach = self.tables.reach([])
+        self.totals: NDArray[Any] = np.zeros(k.T_KINDS, np.int64)
+        self.prices: NDArray[Any] = np.zeros(k.P_KINDS, np.int64)
+        self._absorbed = -1
+        self.boards = Boards(self.rows, len(self.prices))
+        self._generation = 0
+        self._learned_at = 0
+        self._coming_at = 0
+        self._building: Generator[None, None, Tables] | None = None
+        self._built: Tables | None = None
+        self._outlook: Outlook | None = None
+
+    # --- following the state ---------------------------------------------------------------------------------------
+
+    def refresh(self, node: NodeState, requests: Requests) -> None:
+        """A node as it is now."""
+        self.rows.refresh(node, requests)
+
+    def leave(self, name: str) -> None:
+        """A node is gone."""
+        self.rows.leave(name)
+
+    def learn(self, state: LedgerState) -> None:
+        """Go by what is in force; prepare what is coming."""
+        if state.learned_at != self._learned_at:
+            self._learned_at = state.learned_at
+            self._come_into_force(state)
+        if state.coming_at not in (self._coming_at, state.learned_at):
+            self._coming_at, self._built = state.coming_at, None
+            self._building = building(self.terms, state.coming, state.coming_service)
+        elif self._building is not None:
+            try:
+                next(self._building)
+            except StopIteration as done:
+                self._building, self._built = None, done.value
+
+    def _come_into_force(self, state: LedgerState) -> None:
+        if self._building is not None and self._coming_at == state.learned_at:
+            self._built, self._building = finish(self._building), None
+        ready = self._built if self._coming_at == state.learned_at else None
+        self._built = None
+        self.tables = ready or build(self.terms, state.learned, state.learned_service)
+        self.rows.learn(self.tables.leaves, state.requests)
+        self._extend()
+
+    def _extend(self) -> None:
+        """Other tables, or kinds of nodes: nothing that was computed from them stands."""
+        kinds = len(self.rows.kinds)
+        self.reach = self.tables.reach(self.rows.kinds)
+        self.totals = np.zeros(k.T_KINDS + max(1, kinds), np.int64)
+        self.prices = np.zeros(k.P_KINDS + max(1, kinds), np.int64)
+        self.rows.data[:, k.SUMMED] = 0
+        self.rows.all_changed()
+        self.boards = Boards(self.rows, len(self.prices))
+        self._absorbed = -1
+        self._outlook = None
+
+    def absorb(self) -> None:
+        """Sums and prices of the rows as they are."""
+        self._prepare()
+        if self._absorbed != self.rows.logged:
+            self._settle(-1, NONE)
+
+    def _prepare(self) -> None:
+        """Arrays that fit the cluster."""
+        if len(self.rows.kinds) > len(self.totals) - k.T_KINDS:
+            self._extend()
+        if self._generation != self.rows.generation:
+            self._generation = self.rows.generation
+            self.boards = Boards(self.rows, len(self.prices))
+
+    def outlook(self) -> Outlook:
+        """For the rules in Python; the same object while nothing has moved."""
+        self.absorb()
+        prices = self.told_prices()
+        if self._outlook is None or self._outlook.prices != prices:
+            self._outlook = Outlook(self.tables, self.reach, self.rows.kinds, prices)
+        return self._outlook
+
+    def told_prices(self) -> Prices:
+        """The prices of now."""
+        found = self.prices.tolist()
+        return Prices(
+            slot=tuple(found[k.P_SLOT : k.P_SLOT + 3]),
+            drain=tuple(found[k.P_DRAIN : k.P_DRAIN + 3]),
+            cpu=found[k.P_CPU],
+            model=tuple(found[k.P_KINDS :]),
+        )
+
+    # --- answering -------------------------------------------------------------------------------------------------
+
+    def cheapest(self, shape: Shape, scorer: Scorer) -> tuple[Board, Best | None]:
+        """The best node of a shape. `scorer` is asked for odd nodes only."""
+        self._prepare()
+        boards = self.boards
+        board = boards.of(shape, self.tables)
+        if self.rows.odd:
+            self.absorb()
+            self._score_odd(board, scorer)
+        self._settle(board.place, boards.behind(board))
+        return board, boards.best()
+
+    def _settle(self, which: int, late: NDArray[Any]) -> None:
+        rows, boards, values, reach = self.rows, self.boards, self.tables.values, self.reach
+        changed, self._absorbed = rows.changed(self._absorbed), rows.logged
+        k.settle(
+            rows.data,
+            rows.seats,
+            changed,
+            late,
+            which,
+            boards.shapes,
+            boards.welcome,
+            values.v,
+            values.w,
+            GRID,
+            reach.parts,
+            reach.several,
+            reach.levels,
+            self.tables.cpu_values,
+            PSI_TABLE,
+            reach.tied,
+            reach.constants,
+            self.totals,
+            self.prices,
+            boards.keys,
+            boards.cells,
+            boards.blocks,
+            boards.own,
+            boards.out,
+        )
+
+    def _score_odd(self, board: Board, scorer: Scorer) -> None:
+        """Nodes that numbers do not tell, when they or the prices have changed."""
+        prices, rows = self.prices.tobytes(), self.rows
+        for slot in sorted(rows.odd):
+            now = (int(rows.data[slot, k.VERSION]), prices)
+            if board.odd.get(slot) != now:
+                board.odd[slot] = now
+                score = scorer(rows.names[slot])
+                seat = int(rows.seats[slot])
+                key = k.NOWHERE if score is None else (self.steps(score) << k.SEAT_BITS) + seat
+                self.boards.put(board, slot, key)
+
+    def steps(self, score: int) -> int:
+        """The rounding steps of a score."""
+        return min(k.FAR, max(-k.FAR, -score // self.terms.rounding_milli))
+
+    def score(self, key: int) -> int:
+        """The score in a key: minus the rounded cost, in thousandths of a card."""
+        return -(key >> k.SEAT_BITS) * self.terms.rounding_milli
+
+    def name(self, key: int) -> str:
+        """The node of a key."""
+        return self.rows.names[self.rows.by_seat[key & ((1 << k.SEAT_BITS) - 1)]]
+
+    def positions(self, shape: Shape, best: Best) -> tuple[int, ...]:
+        """Of the cards that the shape takes on its best node."""
+        if shape.cards < 2:  # noqa: PLR2004 - one card or none
+            return (best.position,) if shape.cards else ()
+        row = self.rows.data[best.slot].tolist()
+        found = [
+            card
+            for card in range(best.position, row[k.CARDS])
+            if row[k.FREE + card] == WHOLE_CARD
+            and (row[k.CAPACITY + card] if shape.memory_mib is None else shape.memory_mib) <= row[k.MIB + card]
+        ]
+        return tuple(found[: shape.cards])
+
+    @staticmethod
+    def parts(best: Best) -> dict[str, int]:
+        """What the cost of the best node is made of, in micro; what is 0 is left out."""
+        return {name: -cost for name, cost in zip(PARTS, best.costs, strict=True) if cost}
+
+
+PARTS = ("value_drop", "fragment_rise", "model_price", "slot_price", "cpu_price", "drain_price")
+"""In the order of `kernels`: the names of the rules in `scheduler.core.scores.menu`."""

@@ -1,0 +1,78 @@
+"""Who lives where, as far as rows need it: how long each pod is likely to stay, and whether it carries tags.
+
+A node's row needs the sum of -ln q over its residents at every change of the node. So each uid is looked at once, and
+remembered as the number of its class; other lifetimes are one short list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from bus.ledger.learning import mix_key
+from bus.ledger.state import RequestState
+from contracts.units import RequestUid
+from scheduler.core.locality import Requests, any_tagged
+
+SLACK = 4096
+
+
+class Tenants:
+    """All residents that were met."""
+
+    def __init__(self) -> None:
+        self._leaves: Callable[[str], int] = _unknown
+        self._numbers: dict[str, int] = {}
+        """Of classes."""
+        self._minus_ln: list[int] = []
+        """By number."""
+        self._of: dict[RequestUid, int] = {}
+        self._tagged: set[RequestUid] = set()
+        self._repelling: set[RequestUid] = set()
+
+    def minus_ln(self, residents: Collection[RequestUid], requests: Requests) -> int:
+        """Sum of -ln q."""
+        of, minus_ln = self._of.__getitem__, self._minus_ln.__getitem__
+        try:
+            return sum(map(minus_ln, map(of, residents)))
+        except KeyError:
+            for uid in residents:
+                if uid not in self._of:
+                    self._meet(requests[uid], requests)
+            return sum(map(minus_ln, map(of, residents)))
+
+    def expect(self, uid: RequestUid, key: str) -> None:
+        """A pod without tags or terms that will live somewhere: it need not be looked at any more."""
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._minus_ln)
+            self._minus_ln.append(self._leaves(key))
+        self._of[uid] = number
+
+    def _meet(self, request: RequestState, requests: Requests) -> None:
+        self.expect(request.uid, mix_key(request.request))
+        if any_tagged((request.uid,), requests):
+            self._tagged.add(request.uid)
+        if request.request.pod_anti_affinity.required:
+            self._repelling.add(request.uid)
+
+    def any_tagged(self, residents: Collection[RequestUid]) -> bool:
+        """Whether some of them carry tags."""
+        return bool(self._tagged) and not self._tagged.isdisjoint(residents)
+
+    def any_repels(self, living: Requests) -> bool:
+        """Whether somebody lives who keeps others out of a domain."""
+        if self._repelling:
+            self._repelling = {uid for uid in self._repelling if uid in living}
+        return bool(self._repelling)
+
+    def learn(self, leaves: Callable[[str], int], living: Requests) -> None:
+        """Other lifetimes; those that are gone are forgotten once they are many."""
+        self._leaves = leaves
+        self._minus_ln = [leaves(key) for key in self._numbers]
+        if len(self._of) > 2 * len(living) + SLACK:
+            self._of = {uid: number for uid, number in self._of.items() if uid in living}
+            self._tagged = {uid for uid in self._tagged if uid in living}
+
+
+def _unknown(_key: str) -> int:
+    return 0

@@ -1,0 +1,57 @@
+"""Whether this machine can hold a test bed: what is missing, in words.
+
+In: nothing. Out: the first reason why not, or the empty text. A namespace of each kind is really made and thrown away,
+because containers, security modules and settings forbid them in ways that no file tells.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.servers import binaries, cgroups
+from tests.servers.natsd import nats_server_binary
+
+__all__ = ["PROGRAMS", "missing"]
+
+PROGRAMS = (
+    "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "containerd",
+    "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "pause", "helm",
+)  # fmt: skip
+"""Built by tests/cluster/build.sh."""
+_TOOLS = ("unshare", "nsenter", "mount", "umount", "ip", "openssl", "ldd")
+_NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--mount", "--mount-proc", "ip", "link", "add", "probe0", "type")
+_OVERLAY_MAGIC = "overlay"
+
+
+def missing() -> str:
+    """Why no bed can be made here; empty when it can."""
+    if os.geteuid() != 0:
+        return "needs root: real containers are made"
+    if lacking := [name for name in _TOOLS if shutil.which(name) is None]:
+        return f"not on PATH: {', '.join(lacking)}"
+    if unbuilt := binaries.missing(*PROGRAMS):
+        return f"not built: {', '.join(unbuilt)} (run tests/cluster/build.sh)"
+    if reason := cgroups.missing():
+        return reason
+    try:
+        nats_server_binary()
+    except FileNotFoundError as error:
+        return str(error)
+    return _forbidden() or _no_overlay()
+
+
+def _forbidden() -> str:
+    made = subprocess.run([*_NAMESPACES, "bridge"], capture_output=True, text=True, check=False)
+    if not made.returncode:
+        return ""
+    return f"namespaces with a network bridge cannot be made here: {made.stderr.strip() or made.returncode}"
+
+
+def _no_overlay() -> str:
+    """Images are unpacked onto overlays, which the kernel must know and which cannot stand on each other."""
+    if _OVERLAY_MAGIC not in Path("/proc/filesystems").read_text(encoding="ascii"):
+        return "this kernel has no overlay file system"
+    return ""

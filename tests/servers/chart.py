@@ -1,0 +1,98 @@
+"""Parts of the chart on a real API server: rendered by helm, applied as administrator, waited for until they act."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.servers.binaries import program
+from tests.servers.control_plane import ControlPlane
+from tests.servers.process import wait_until
+
+CHART = Path(__file__).resolve().parents[2] / "deploy" / "chart"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+PATHS = {
+    "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "MutatingAdmissionPolicy": f"{ADMISSION}/mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": f"{ADMISSION}/mutatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
+}
+POLICIES = tuple(kind for kind in PATHS if "Admission" in kind)
+SELECTED = {"gpubus-test": "policies"}
+"""Label of the namespaces in which a test has put the policies in force."""
+
+
+def rendered(namespace: str, *flags: str) -> list[dict[str, Any]]:
+    """All objects of the chart."""
+    command = [program("helm"), "template", "gpubus", CHART, "-n", namespace, "--kube-version", "1.37.0"]
+    done = subprocess.run([*command, "--include-crds", *flags], capture_output=True, text=True, check=True)
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+async def install(
+    plane: ControlPlane, namespace: str, *kinds: str, only: str = "", flags: tuple[str, ...] = ()
+) -> None:
+    """The objects of these kinds whose name begins with `only`, read strictly."""
+    selector = [f"policies.namespaceSelector.matchLabels.{key}={value}" for key, value in SELECTED.items()]
+    for document in rendered(namespace, "--set-string", ",".join(selector), *flags):
+        kind, name = document["kind"], document["metadata"]["name"]
+        if kind not in kinds or not name.startswith(only):
+            continue
+        path = PATHS[kind].format(ns=namespace)
+        answer = await plane.api("POST", path, document, query={"fieldValidation": "Strict"})
+        assert answer.status == 201, f"{kind} {name}: {answer.body}"
+
+
+async def tenants_namespace(plane: ControlPlane, prefix: str = "tenant") -> str:
+    """A namespace in which the policies hold, and where the user `alice` may do everything with pods."""
+    namespace = await plane.namespace(prefix)
+    merge = "application/merge-patch+json"
+    await plane.api("PATCH", f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": SELECTED}}, content_type=merge)
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    resources = ["pods", *(f"pods/{part}" for part in ("status", "binding", "ephemeralcontainers", "resize"))]
+    rules = [
+        {"apiGroups": [""], "resources": [*resources, "bindings"], "verbs": ["*"]},
+        {"apiGroups": ["gpubus.dev"], "resources": ["*"], "verbs": ["*"]},
+    ]
+    await plane.api("POST", f"{path}/roles", {"metadata": {"name": "tenant"}, "rules": rules})
+    group = "rbac.authorization.k8s.io"
+    body = {
+        "metadata": {"name": "tenant"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "tenant"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
+    }
+    await plane.api("POST", f"{path}/rolebindings", body)
+    return namespace
+
+
+async def in_force(plane: ControlPlane, namespace: str) -> None:
+    """Wait until the policies act, which takes the API server about a second: seen by dry runs."""
+    pod = {
+        "metadata": {"name": "probe", "annotations": {"gpubus.dev/cards": "x"}},
+        "spec": {"schedulerName": "gpubus", "containers": [{"name": "c", "image": "x"}]},
+    }
+
+    told: list[object] = []
+
+    async def acts() -> bool:
+        path, query = f"/api/v1/namespaces/{namespace}/pods", {"dryRun": "All"}
+        refused = await plane.api("POST", path, pod, query=query, token=plane.tenant_token)
+        plain = {**pod, "metadata": {"name": "probe"}}
+        made = await plane.api("POST", path, plain, query=query, token=plane.tenant_token)
+        env = made.body["spec"]["containers"][0].get("env", []) if made.status == 201 else []
+        binding = {"metadata": {"name": "x", "annotations": {"gpubus.dev/x": "y"}}, "target": {"name": "n"}}
+        bound = await plane.api("POST", f"{path}/x/binding", binding, token=plane.tenant_token)
+        told[:] = [refused.body.get("message"), made.body.get("message"), env, bound.body.get("message")]
+        return refused.status == 403 and len(env) > 0 and bound.status == 403
+
+    try:
+        await wait_until(acts, what="the admission policies act", timeout_s=20.0, every_s=0.2)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; told: {told}") from None
