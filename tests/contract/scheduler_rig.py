@@ -38,12 +38,15 @@ from contracts.subjects import (
     STATE,
 )
 from contracts.units import CardUuid, NodeName, RequestUid, node_token, pod_name
+from scheduler.core.arrays.warm import warm_up
 from scheduler.service import Scheduler
 from scheduler.settings import SchedulerSettings, SchedulingSettings
 from tests.contract.bus_worlds import collect
 from tests.servers.checker import Finding, judge
 from tests.servers.history import gathered
 from tests.servers.process import wait_until
+
+warm_up()  # a service does so in its own process; here it would hold up the loop that also renews the lease
 
 BEAT_S = 0.5
 NAMESPACE = "default"

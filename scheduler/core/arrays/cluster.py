@@ -43,9 +43,13 @@ class Cluster:
         self.terms = terms
         self.rows = Rows()
         self.tables: Tables = build(terms, {}, {})
-        self.reach: Reach = self.tables.reach([])
-        self.totals: NDArray[Any] = np.zeros(k.T_KINDS, np.int64)
-        self.prices: NDArray[Any] = np.zeros(k.P_KINDS, np.int64)
+        self.reach: Reach = self.tables.reach([], [])
+        self._kinds = 0
+        """Of nodes, that tables and boards know: a board holds a bit for each."""
+        self.totals: NDArray[Any] = np.zeros(k.T_GROUPS + 2, np.int64)
+        self.prices: NDArray[Any] = np.zeros(k.P_GROUPS + 2, np.int64)
+        self.memo: NDArray[Any] = np.full((k.MEMO, 1), -1, np.int64)
+        self.inside: NDArray[Any] = NONE
         self._absorbed = -1
         self.boards = Boards(self.rows, len(self.prices))
         self._generation = 0
@@ -89,12 +93,15 @@ class Cluster:
         self._extend()
 
     def _extend(self) -> None:
-        """Other tables, or kinds of nodes: nothing that was computed from them stands."""
-        kinds = len(self.rows.kinds)
-        self.reach = self.tables.reach(self.rows.kinds)
-        self.totals = np.zeros(k.T_KINDS + max(1, kinds), np.int64)
-        self.prices = np.zeros(k.P_KINDS + max(1, kinds), np.int64)
-        self.rows.data[:, k.SUMMED] = 0
+        """Other tables, kinds of nodes or chassis: nothing that was computed from them stands."""
+        self.reach = self.tables.reach(self.rows.kinds, self.rows.chassis)
+        self._kinds = len(self.rows.kinds)
+        groups = self.reach.demand.ties.count + 1
+        self.totals = np.zeros(k.T_GROUPS + 2 * groups, np.int64)
+        self.prices = np.zeros(k.P_GROUPS + 2 * groups, np.int64)
+        self.memo = np.full((k.MEMO, groups), -1, np.int64)
+        self.inside = np.zeros(len(self.reach.tied), np.int64)
+        self.rows.data[:, [k.SUMMED, k.SUM_GROUP]] = 0
         self.rows.all_changed()
         self.boards = Boards(self.rows, len(self.prices))
         self._absorbed = -1
@@ -108,28 +115,40 @@ class Cluster:
 
     def _prepare(self) -> None:
         """Arrays that fit the cluster."""
-        if len(self.rows.kinds) > len(self.totals) - k.T_KINDS:
+        if len(self.rows.kinds) > self._kinds or not self._known_chassis():
             self._extend()
         if self._generation != self.rows.generation:
             self._generation = self.rows.generation
             self.boards = Boards(self.rows, len(self.prices))
+
+    def _known_chassis(self) -> bool:
+        """New chassis are told from the others by no class: what was computed stands."""
+        before, chassis = self.reach.demand.ties, self.rows.chassis
+        if len(chassis) == len(before.groups):
+            return True
+        other = self.reach.stretched(self.tables, chassis)
+        now = other.demand.ties
+        same = (now.count, now.sets, now.groups[: len(before.groups)]) == (before.count, before.sets, before.groups)
+        self.reach = other if same else self.reach
+        return same
 
     def outlook(self) -> Outlook:
         """For the rules in Python; the same object while nothing has moved."""
         self.absorb()
         prices = self.told_prices()
         if self._outlook is None or self._outlook.prices != prices:
-            self._outlook = Outlook(self.tables, self.reach, self.rows.kinds, prices)
+            self._outlook = Outlook(self.tables, self.reach, self.rows.kinds, self.rows.chassis, prices)
         return self._outlook
 
     def told_prices(self) -> Prices:
         """The prices of now."""
-        found = self.prices.tolist()
+        found, floors = self.prices.tolist(), (k.P_GROUPS + len(self.prices)) // 2
         return Prices(
             slot=tuple(found[k.P_SLOT : k.P_SLOT + 3]),
             drain=tuple(found[k.P_DRAIN : k.P_DRAIN + 3]),
             cpu=found[k.P_CPU],
-            model=tuple(found[k.P_KINDS :]),
+            tie=tuple(found[k.P_GROUPS : floors]),
+            floor=tuple(found[floors:]),
         )
 
     # --- answering -------------------------------------------------------------------------------------------------
@@ -165,9 +184,12 @@ class Cluster:
             self.tables.cpu_values,
             PSI_TABLE,
             reach.tied,
+            reach.chassis,
             reach.constants,
             self.totals,
             self.prices,
+            self.memo,
+            self.inside,
             boards.keys,
             boards.cells,
             boards.blocks,
@@ -218,5 +240,5 @@ class Cluster:
         return {name: -cost for name, cost in zip(PARTS, best.costs, strict=True) if cost}
 
 
-PARTS = ("value_drop", "fragment_rise", "model_price", "slot_price", "cpu_price", "drain_price")
+PARTS = ("value_drop", "fragment_rise", "tie_price", "slot_price", "cpu_price", "drain_price")
 """In the order of `kernels`: the names of the rules in `scheduler.core.scores.menu`."""

@@ -27,23 +27,30 @@ Array = Any
 """An integer array; numba has no types for mypy to see."""
 
 # --- layout of one row of a node: what `rows` writes at every change, what it writes now and then, what `settle` keeps
-VERSION, ADMITS, ODD, CPU, MEMORY, PODS, KIND, GPUS, CARDS, WHOLES, IDLE, LN_PSI = range(12)
+VERSION, ADMITS, ODD, CPU, MEMORY, PODS, KIND, CHASSIS, GPUS, CARDS, WHOLES, IDLE, LN_PSI = range(13)
 MAX_CARDS = 16
-FREE, MIB, CAPACITY, BASED = 12, 12 + MAX_CARDS, 12 + 2 * MAX_CARDS, 12 + 3 * MAX_CARDS
+FREE, MIB, CAPACITY, BASED = 13, 13 + MAX_CARDS, 13 + 2 * MAX_CARDS, 13 + 3 * MAX_CARDS
 VALUE, USABLE, SLOTS = BASED + 1, BASED + 2, BASED + 3
-SUMMED, SUM_IDLE, SUM_CPU, SUM_KIND, ROW = range(BASED + 6, BASED + 11)
+SUMMED, SUM_IDLE, SUM_CPU, SUM_GROUP, SUM_CARDS, ROW = range(BASED + 6, BASED + 12)
+
+# --- of one chassis: its group, and its CPU ----------------------------------------------------------------------
+C_GROUP, C_CPU = 0, 1
 
 # --- of one cell: a shape on a node --------------------------------------------------------------------------------
-SEEN, FIXED, SPOILT, CARD, LESS_SLOTS, LESS_CPU, PSI_HERE, CELL = 0, 1, 2, 3, 4, 7, 8, 9
+SEEN, FIXED, SPOILT, CARD, LESS_SLOTS, LESS_CPU, PSI_HERE, BEYOND, CELL = 0, 1, 2, 3, 4, 7, 8, 9, 10
 
 # --- of the constants of a form and a mix --------------------------------------------------------------------------
 MENUS, ROUNDING, FRAGMENT, SLOT_CPU, SLOT_SHARE, CPU_PER_MILLI = 0, 1, 2, 3, 6, 9
-MODEL_W, MODEL_T, SLOT_W, SLOT_T, CPU_W, CPU_T, DRAIN_W, DRAIN_T = range(10, 18)
-CONSTANTS = 18
+TIE_W, TIE_T, SLOT_W, SLOT_T, CPU_W, CPU_T, DRAIN_W, DRAIN_T = range(10, 18)
+BY_SHAPE, TIE_STANDING, TIE_FLOOR, CONSTANTS = range(18, 22)
 
-# --- of the sums: idle, CPU, slots of 2, 4, 8, then idle by kind; of the prices: slots, drain, CPU, then models
-T_IDLE, T_CPU, T_SLOTS, T_KINDS = 0, 1, 2, 5
-P_SLOT, P_DRAIN, P_CPU, P_KINDS = 0, 3, 6, 7
+# --- of the sums: idle, CPU, slots of 2, 4, 8, then by group, the rest last: idle, cards; of the prices: slots, drain,
+# --- CPU, then by group: ties, floors
+T_IDLE, T_CPU, T_SLOTS, T_GROUPS = 0, 1, 2, 5
+P_SLOT, P_DRAIN, P_CPU, P_GROUPS = 0, 3, 6, 7
+
+# --- of what is kept by group to price ties: sums that it was made from, and steps of the ramp that no pod changes
+M_CARDS, M_IDLE, M_STEPS, MEMO = range(4)
 
 # --- of a shape, and of a board's own state ------------------------------------------------------------------------
 S_CARDS, S_SHARE, S_MEMORY, S_CPU, S_HOST, S_STAYS, S_KINDS, SHAPE = range(8)
@@ -51,11 +58,12 @@ B_FEASIBLE, B_PRICES = 0, 1
 
 # --- of an answer ---------------------------------------------------------------------------------------------------
 OUT_BEST, OUT_NEXT, OUT_NODE, OUT_CARD, OUT_FEASIBLE = range(5)
-OUT_DROP, OUT_SPOILT, OUT_MODEL, OUT_SLOTS, OUT_CPU, OUT_DRAIN, OUT = range(5, 12)
+OUT_DROP, OUT_SPOILT, OUT_TIE, OUT_SLOTS, OUT_CPU, OUT_DRAIN, OUT = range(5, 12)
 
 WHOLE = 1000
 MICRO = 1000
 ONE = 1 << 16
+MOST = 1000 * ONE
 STEP = 10
 CPU_STEP = 100
 PSI_BITS = 20
@@ -204,22 +212,31 @@ def _slots(wholes: int, cpu: int, size: int, mean: int) -> int:
 
 
 @compiled
+def _cards_at(totals: Array) -> int:
+    """Where the sums of cards by group begin."""
+    return int(T_GROUPS + (totals.shape[0] - T_GROUPS) // 2)
+
+
+@compiled
 def _take_out(row: Array, totals: Array) -> None:
     if row[SUMMED]:
         totals[T_IDLE] -= row[SUM_IDLE]
         totals[T_CPU] -= row[SUM_CPU]
         for k in range(3):
             totals[T_SLOTS + k] -= row[SLOTS + k]
-        totals[T_KINDS + row[SUM_KIND]] -= row[SUM_IDLE]
+        totals[T_GROUPS + row[SUM_GROUP]] -= row[SUM_IDLE]
+        totals[_cards_at(totals) + row[SUM_GROUP]] -= row[SUM_CARDS]
         row[SUMMED] = 0
 
 
 @compiled
-def _put_in(row: Array, totals: Array, constants: Array) -> None:
-    row[SUMMED], row[SUM_IDLE], row[SUM_CPU], row[SUM_KIND] = 1, row[IDLE], row[CPU], row[KIND]
+def _put_in(row: Array, totals: Array, chassis: Array, constants: Array) -> None:
+    row[SUMMED], row[SUM_IDLE], row[SUM_CPU] = 1, row[IDLE], row[CPU]
+    row[SUM_GROUP], row[SUM_CARDS] = chassis[row[CHASSIS], C_GROUP], WHOLE * row[GPUS]
     totals[T_IDLE] += row[IDLE]
     totals[T_CPU] += row[CPU]
-    totals[T_KINDS + row[KIND]] += row[IDLE]
+    totals[T_GROUPS + row[SUM_GROUP]] += row[IDLE]
+    totals[_cards_at(totals) + row[SUM_GROUP]] += row[SUM_CARDS]
     for k in range(3):
         row[SLOTS + k] = _slots(row[WHOLES], row[CPU], 2 << k, constants[SLOT_CPU + k])
         totals[T_SLOTS + k] += row[SLOTS + k]
@@ -232,8 +249,80 @@ def _ramp(pressure: int, threshold: int) -> int:
 
 
 @compiled
-def _price(totals: Array, constants: Array, tied: Array, prices: Array) -> None:
-    """`menu.demand.prices_of` and `model_prices`."""
+def _stand(  # noqa: PLR0917 - arrays by position
+    totals: Array, constants: Array, tied: Array, prices: Array, memo: Array, inside: Array
+) -> None:
+    """Other cards, or the first time: what of the ties' prices depends on no pod, and the idle sums of all sets."""
+    groups, cards_at = memo.shape[1], _cards_at(totals)
+    whole, floors = totals[cards_at:].sum(), P_GROUPS + memo.shape[1]
+    memo[M_CARDS], memo[M_IDLE] = totals[cards_at:], totals[T_GROUPS:cards_at]
+    memo[M_STEPS], prices[floors:] = 0, 0
+    for s in range(tied.shape[0]):
+        cards, standing, floor = 0, 0, 0
+        inside[s] = 0
+        for g in range(groups - 1):
+            if tied[s, 0] >> g & 1:
+                inside[s] += memo[M_IDLE, g]
+                cards += memo[M_CARDS, g]
+        if constants[BY_SHAPE]:
+            standing = min(MOST, tied[s, 1] * (whole - cards) // cards) if cards > 0 else MOST
+        floor = min(constants[TIE_FLOOR], standing * 1000 // ONE)
+        steps = _ramp(standing * constants[TIE_STANDING] // 1000, constants[TIE_T])
+        for g in range(groups - 1):
+            if tied[s, 0] >> g & 1:
+                memo[M_STEPS, g] = max(memo[M_STEPS, g], steps)
+                prices[floors + g] = max(prices[floors + g], floor)
+
+
+@compiled
+def _follow_idle(totals: Array, tied: Array, memo: Array, inside: Array) -> None:
+    """The idle sums of the sets that hold a group whose idle sum has changed: after a decision, mostly one."""
+    for g in range(memo.shape[1] - 1):
+        more = totals[T_GROUPS + g] - memo[M_IDLE, g]
+        if more != 0:
+            memo[M_IDLE, g] += more
+            for s in range(tied.shape[0]):
+                inside[s] += more * (tied[s, 0] >> g & 1)
+
+
+@compiled
+def _price_ties(  # noqa: PLR0917 - arrays by position
+    totals: Array, constants: Array, tied: Array, prices: Array, memo: Array, inside: Array
+) -> None:
+    """`menu.demand.tie_prices`. A ramp is flat outside threshold .. 1: most sets are told by a product, undivided."""
+    groups, cards_at, threshold = memo.shape[1], _cards_at(totals), constants[TIE_T]
+    stands = True
+    for g in range(groups):
+        stands = stands and memo[M_CARDS, g] == totals[cards_at + g]
+    if stands:
+        _follow_idle(totals, tied, memo, inside)
+    else:
+        _stand(totals, constants, tied, prices, memo, inside)
+    prices[P_GROUPS : P_GROUPS + groups] = memo[M_STEPS]
+    full, low = 0, threshold * ONE // 1000
+    for s in range(tied.shape[0]):
+        mask, room, weight = tied[s, 0], inside[s], tied[s, 1] * totals[T_IDLE]
+        if constants[BY_SHAPE]:
+            weight = tied[s, 1] * (totals[T_IDLE] - room) if room > 0 else 1
+        else:
+            room = max(1, room)
+        if weight >= ONE * room:
+            full |= mask
+        elif weight > low * room and mask & ~full != 0:
+            steps = _ramp(weight // room, threshold)
+            for g in range(groups - 1):
+                if mask >> g & 1:
+                    prices[P_GROUPS + g] = max(prices[P_GROUPS + g], steps)
+    for g in range(groups):
+        steps = 64 if full >> g & 1 else prices[P_GROUPS + g]
+        prices[P_GROUPS + g] = max(prices[P_GROUPS + groups + g], constants[TIE_W] * steps // 64)
+
+
+@compiled
+def _price(  # noqa: PLR0917 - arrays by position
+    totals: Array, constants: Array, tied: Array, prices: Array, memo: Array, inside: Array
+) -> None:
+    """`menu.demand.prices_of`."""
     idle = totals[T_IDLE]
     for k in range(3):
         size = 2 << k
@@ -245,18 +334,7 @@ def _price(totals: Array, constants: Array, tied: Array, prices: Array) -> None:
         prices[P_DRAIN + k] = constants[DRAIN_W] * WHOLE * size * _ramp(pressure, constants[DRAIN_T]) // 64
     pressure = constants[CPU_PER_MILLI] * idle // max(1, totals[T_CPU])
     prices[P_CPU] = constants[CPU_W] * _ramp(pressure, constants[CPU_T])
-    for kind in range(prices.shape[0] - P_KINDS):
-        prices[P_KINDS + kind] = 0
-    for s in range(tied.shape[0]):
-        inside = 0
-        for kind in range(prices.shape[0] - P_KINDS):
-            if tied[s, 0] >> kind & 1:
-                inside += totals[T_KINDS + kind]
-        pressure = tied[s, 1] * idle // max(1, inside)
-        price = constants[MODEL_W] * MICRO * _ramp(pressure, constants[MODEL_T]) // 64 // 1000
-        for kind in range(prices.shape[0] - P_KINDS):
-            if tied[s, 0] >> kind & 1:
-                prices[P_KINDS + kind] = max(prices[P_KINDS + kind], price)
+    _price_ties(totals, constants, tied, prices, memo, inside)
 
 
 @compiled
@@ -382,7 +460,7 @@ def _fill_cell(  # noqa: PLR0917 - arrays by position
 
 @compiled
 def _fill_rest(  # noqa: PLR0917 - arrays by position
-    cell: Array, row: Array, shape: Array, cpu_values: Array, psi: Array, constants: Array
+    cell: Array, row: Array, shape: Array, chassis: Array, cpu_values: Array, psi: Array, constants: Array
 ) -> None:
     """What prices will be put on."""
     wholes, cpu, most = row[WHOLES], row[CPU] - shape[S_CPU], cpu_values.shape[0] - 1
@@ -392,13 +470,16 @@ def _fill_rest(  # noqa: PLR0917 - arrays by position
         cell[LESS_SLOTS + k] = row[SLOTS + k] - _slots(wholes, cpu, 2 << k, constants[SLOT_CPU + k])
     cell[LESS_CPU] = cpu_values[min(row[CPU] // CPU_STEP, most)] - cpu_values[min(cpu // CPU_STEP, most)]
     cell[PSI_HERE] = psi[min(row[LN_PSI] // PSI_STEP, psi.shape[0] - 1)]
+    size = max(1, chassis[row[CHASSIS], C_CPU])
+    cell[BEYOND] = max(0, WHOLE * row[GPUS] * shape[S_CPU] // size - shape[S_CARDS] * shape[S_SHARE])
 
 
 @compiled
 def _priced(cell: Array, row: Array, shape: Array, prices: Array, out: Array) -> int:
     """What the cell costs now; the parts that prices add are left in `out`."""
-    cards = shape[S_CARDS]
-    out[OUT_MODEL] = cards * shape[S_SHARE] * prices[P_KINDS + row[KIND]]
+    cards, group = shape[S_CARDS], P_GROUPS + row[SUM_GROUP]
+    floor = prices[group + (prices.shape[0] - P_GROUPS) // 2]
+    out[OUT_TIE] = cards * shape[S_SHARE] * prices[group] + floor * cell[BEYOND]
     out[OUT_SLOTS] = 0
     out[OUT_DRAIN] = 0
     for k in range(3):
@@ -406,7 +487,7 @@ def _priced(cell: Array, row: Array, shape: Array, prices: Array, out: Array) ->
         if cards > 0 and row[GPUS] == 2 << k:
             out[OUT_DRAIN] = (prices[P_DRAIN + k] * cell[PSI_HERE] >> PSI_BITS) * shape[S_STAYS] >> PSI_BITS
     out[OUT_CPU] = prices[P_CPU] * cell[LESS_CPU] // (64 * 64)
-    return int(cell[FIXED] + out[OUT_MODEL] + out[OUT_SLOTS] + out[OUT_CPU] + out[OUT_DRAIN])
+    return int(cell[FIXED] + out[OUT_TIE] + out[OUT_SLOTS] + out[OUT_CPU] + out[OUT_DRAIN])
 
 
 @compiled
@@ -528,6 +609,7 @@ def _absorb(  # noqa: PLR0917 - arrays by position
     parts: Array,
     several: Array,
     levels: Array,
+    chassis: Array,
     constants: Array,
     totals: Array,
     base: Array,
@@ -543,7 +625,7 @@ def _absorb(  # noqa: PLR0917 - arrays by position
         _take_out(row, totals)
         if not row[ADMITS]:
             continue
-        _put_in(row, totals, constants)
+        _put_in(row, totals, chassis, constants)
         if before >= 0 and _alike(row, rows[before]):
             row[USABLE], row[VALUE] = rows[before, USABLE], rows[before, VALUE]
             continue
@@ -571,9 +653,12 @@ def settle(  # noqa: PLR0917 - arrays by position
     cpu_values: Array,
     psi: Array,
     tied: Array,
+    chassis: Array,
     constants: Array,
     totals: Array,
     prices: Array,
+    memo: Array,
+    inside: Array,
     keys: Array,
     cells: Array,
     blocks: Array,
@@ -588,7 +673,7 @@ def settle(  # noqa: PLR0917 - arrays by position
     """
     base, other = np.empty(v.shape[1], np.int32), np.empty(v.shape[1], np.int32)
     best, rounding = np.empty(constants[MENUS], np.int32), constants[ROUNDING]
-    _absorb(rows, changed, v, w, grid, parts, several, levels, constants, totals, base, best)
+    _absorb(rows, changed, v, w, grid, parts, several, levels, chassis, constants, totals, base, best)
     before = -1
     for i in range(late.shape[0]):
         n = late[i]
@@ -604,11 +689,11 @@ def settle(  # noqa: PLR0917 - arrays by position
             before = n
             fits = _fill_cell(cell, row, shape, v, w, grid, parts, several, levels, constants, base, best, other)
             if fits:
-                _fill_rest(cell, row, shape, cpu_values, psi, constants)
+                _fill_rest(cell, row, shape, chassis, cpu_values, psi, constants)
         if fits:
             key = _key(_priced(cell, row, shape, boards[which, B_PRICES:], out), rounding, seats[n])
         put_key(keys[which], blocks[which], boards[which], n, key)
-    _price(totals, constants, tied, prices)
+    _price(totals, constants, tied, prices, memo, inside)
     if which >= 0:
         _answer(
             rows,

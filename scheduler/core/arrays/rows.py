@@ -28,6 +28,7 @@ from scheduler.core.arrays.tenants import Tenants
 from scheduler.core.locality import Requests
 from scheduler.core.menu.demand import MAX_KINDS
 from scheduler.core.menu.spoil import Kind
+from scheduler.core.menu.ties import Chassis
 from scheduler.core.view import NodeView, admits
 
 FIRST_CAPACITY = 64
@@ -66,6 +67,7 @@ class Rows:
         """By slot, as last seen."""
         self.by_seat: dict[int, int] = {}
         self.kinds: list[Kind] = []
+        self.chassis: list[Chassis] = []
         self.odd: set[int] = set()
         self.strict: set[int] = set()
         """Slots of nodes with taints."""
@@ -82,9 +84,10 @@ class Rows:
         self.generation = 0
         """Counts up when slots or capacity no longer mean what they did."""
         self._kinds: dict[Kind, int] = {}
+        self._chassis: dict[tuple[Kind, int, int], int] = {}
         self._free: list[int] = []
         self._groups: dict[str, list[tuple[str, str]]] = {}
-        self._still: list[tuple[dict[str, CardState], int, int, bool] | None] = []
+        self._still: list[tuple[dict[str, CardState], int, int, int, bool] | None] = []
         self._facts: list[NodeFacts | None] = []
 
     # --- changes of nodes ------------------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ class Rows:
         if states and states != _ALL_OPEN:
             frees = [free if card.usable else -1 for free, card in zip(frees, cards, strict=True)]
         shut = -1 in frees
-        kind, gpus, odd = self._standing(slot, node, frees, shut=shut)
+        kind, chassis, gpus, odd = self._standing(slot, node, facts, frees, shut=shut)
         if gpus < len(frees):
             shut = True
         drain = self.tenants.minus_ln(node.residents, requests) if node.residents else 0
@@ -119,6 +122,7 @@ class Rows:
             facts.allocatable_memory_mib - facts.foreign_memory_mib - node.used_memory_mib,
             facts.allocatable_pods - facts.foreign_pods - len(node.residents),
             kind,
+            chassis,
             gpus,
             drain,
             sum(frees) + frees.count(-1) if shut else sum(frees),
@@ -141,6 +145,7 @@ class Rows:
         memory: int,
         pods: int,
         kind: int,
+        chassis: int,
         gpus: int,
         drain: int,
         idle: int,
@@ -165,6 +170,7 @@ class Rows:
             max(0, memory),
             pods,
             kind,
+            chassis,
             gpus,
             size,
             wholes,
@@ -189,7 +195,8 @@ class Rows:
             frees[at], mibs[at], capacities[at] = card.free_milli, card.free_mib, card.capacity_mib
         first = capacities[: k.MAX_CARDS]
         self.data[slot, k.CAPACITY : k.CAPACITY + len(first)] = first
-        kind = self.kind(tuple(sorted({card.model for card in view.cards})))
+        models = tuple(sorted({card.model for card in view.cards}))
+        kind, cpu_milli = self.kind(models), view.facts.allocatable_cpu_milli if view.facts is not None else 0
         odd = not view.plain or not view.uniform or size > k.MAX_CARDS or kind >= MAX_KINDS
         drain = self.tenants.minus_ln(view.uids, {tenant.uid: tenant for tenant in view.tenants})
         self._write(
@@ -199,6 +206,7 @@ class Rows:
             view.memory_mib,
             view.pods,
             kind,
+            self.chassis_of(models, len(view.cards), cpu_milli),
             len(view.cards),
             drain,
             view.left_milli,
@@ -206,14 +214,16 @@ class Rows:
             mibs,
         )
 
-    def _standing(self, slot: int, node: NodeState, frees: list[int], *, shut: bool) -> tuple[int, int, bool]:
-        """Kind, number of open cards, oddness: as before, unless cards came, went or were shut.
+    def _standing(
+        self, slot: int, node: NodeState, facts: NodeFacts, frees: list[int], *, shut: bool
+    ) -> tuple[int, int, int, bool]:
+        """Kind, chassis, number of open cards, oddness: as before, unless facts changed or cards came, went, were shut.
 
         Cards that are split are shut in `frees`.
         """
         still = self._still[slot]
         if still is not None and still[0] is node.cards and len(still[0]) == len(frees) and not shut:
-            return still[1], len(frees), still[3]
+            return still[1], still[2], len(frees), still[4]
         for at, state in enumerate(node.cards.values()):
             if state.card.mig_enabled:
                 frees[at], shut = -1, True
@@ -224,12 +234,14 @@ class Rows:
         odd = (
             len(models) > 1
             or len(frees) > k.MAX_CARDS
-            or any(card.memory_total_mib is None or card.isolation == "mig" for card in opened)
+            or any(card.memory_total_mib is None or card.isolation in ("mig", "gemini") for card in opened)
+            or len({card.isolation for card in opened}) > 1
         )
         kind = self.kind(models)
+        chassis = self.chassis_of(models, len(opened), facts.allocatable_cpu_milli)
         odd = odd or kind >= MAX_KINDS
-        self._still[slot] = None if shut else (node.cards, kind, len(opened), odd)
-        return kind, len(opened), odd
+        self._still[slot] = None if shut else (node.cards, kind, chassis, len(opened), odd)
+        return kind, chassis, len(opened), odd
 
     def kind(self, models: Kind) -> int:
         """The number of a kind of node, new or not."""
@@ -239,8 +251,16 @@ class Rows:
             self.kinds.append(models)
         return found
 
+    def chassis_of(self, models: Kind, cards: int, cpu_milli: int) -> int:
+        """The number of a chassis, new or not."""
+        found = self._chassis.get((models, cards, cpu_milli))
+        if found is None:
+            found = self._chassis[models, cards, cpu_milli] = len(self.chassis)
+            self.chassis.append(Chassis(models, cards, cpu_milli))
+        return found
+
     def _face(self, slot: int, facts: NodeFacts | None) -> None:
-        self._facts[slot] = facts
+        self._facts[slot], self._still[slot] = facts, None
         taints = facts.taints if facts is not None else ()
         _member(self.strict, slot, belongs=bool(taints))
         _member(self.discouraged, slot, belongs=any(taint.effect == "PreferNoSchedule" for taint in taints))

@@ -2,7 +2,7 @@
 
 In: menus and classes. Out: `Tables`. `building` is a generator: each `next` does one piece (a position of the draw, one
 menu, the CPU values: some 0.2 ms); `build` runs it through. `Reach` holds what depends on the cluster as well, on the
-kinds of its nodes: fragments and tied demand; it is made again when a new kind of node appears.
+kinds of its nodes and their chassis: fragments and tied demand; it is made again when a new one appears.
 
 `value_tables` is open to other menus: a linear program's prices are one menu of all classes, each item worth its share
 less its price.
@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from scheduler.core.arrays import kernels as k
@@ -25,6 +26,7 @@ from scheduler.core.menu.drain import PSI, minus_ln_q, stays
 from scheduler.core.menu.draw import Menu, draw_menus
 from scheduler.core.menu.spoil import Kind, cpu_levels, cut, usable_tables
 from scheduler.core.menu.terms import CPU_PRICES, MICRO, STEPS, MenuTerms
+from scheduler.core.menu.ties import Chassis, Ties, ties_of
 from scheduler.core.menu.value import MAX_WHOLES
 
 Ints = NDArray[Any]
@@ -80,9 +82,9 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[int, int]
     """The same two of a class that has not been learned: by the mean lifetime of those that have been."""
 
-    def reach(self, kinds: Sequence[Kind]) -> Reach:
-        """For a cluster with these kinds of nodes."""
-        return Reach.of(self, kinds)
+    def reach(self, kinds: Sequence[Kind], chassis: Sequence[Chassis]) -> Reach:
+        """For a cluster with these kinds of nodes and chassis."""
+        return Reach.of(self, kinds, chassis)
 
     def leaves(self, key: str) -> int:
         """-ln q of a class."""
@@ -106,7 +108,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     """[kind][CPU level][whole cards]"""
     levels: Ints
     tied: Ints
-    """[set] = kinds as bits, share."""
+    """[set] = groups as bits, odds or share."""
+    chassis: Ints
+    """[chassis] = group, CPU."""
     constants: Ints
 
     @property
@@ -115,20 +119,32 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.constants[k.FRAGMENT])
 
     @staticmethod
-    def of(tables: Tables, kinds: Sequence[Kind]) -> Reach:
+    def of(tables: Tables, kinds: Sequence[Kind], chassis: Sequence[Chassis]) -> Reach:
         """See `Tables.reach`."""
         common = typical(tables.classes)
         weights = cut(common)
         pairs = [usable_tables(common, weights, kind) for kind in kinds or [()]]
-        demand = demand_of(tables.classes, kinds)
+        demand = demand_of(tables.classes, chassis, by_shape=tables.terms.by_shape)
         return Reach(
             demand=demand,
             parts=np.stack([parts for parts, _ in pairs]),
             several=np.stack([several for _, several in pairs]),
             levels=np.array(cpu_levels(common), np.int64),
-            tied=np.array(demand.tied, np.int64).reshape(-1, 2),
+            tied=np.array(demand.ties.sets, np.int64).reshape(-1, 2),
+            chassis=_grouped(demand.ties, chassis),
             constants=constants_of(tables.terms, demand, knows=bool(common)),
         )
+
+    def stretched(self, tables: Tables, chassis: Sequence[Chassis]) -> Reach:
+        """The same kinds of nodes, more chassis."""
+        ties = ties_of(tables.classes, chassis, by_shape=tables.terms.by_shape)
+        return replace(self, demand=replace(self.demand, ties=ties), chassis=_grouped(ties, chassis))
+
+
+def _grouped(ties: Ties, chassis: Sequence[Chassis]) -> Ints:
+    """Group and CPU of each."""
+    pairs = [(group, one.cpu_milli) for group, one in zip(ties.groups, chassis, strict=True)]
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def constants_of(terms: MenuTerms, demand: Demand, *, knows: bool) -> Ints:
@@ -142,7 +158,8 @@ def constants_of(terms: MenuTerms, demand: Demand, *, knows: bool) -> Ints:
     found[k.SLOT_CPU : k.SLOT_CPU + 3] = demand.slot_cpu_milli
     found[k.SLOT_SHARE : k.SLOT_SHARE + 3] = demand.slot_shares
     found[k.CPU_PER_MILLI] = demand.cpu_per_milli
-    found[k.MODEL_W], found[k.MODEL_T] = terms.model_weight, terms.model_threshold
+    found[k.TIE_W], found[k.TIE_T], found[k.BY_SHAPE] = terms.tie_weight, terms.tie_threshold, terms.by_shape
+    found[k.TIE_STANDING], found[k.TIE_FLOOR] = terms.tie_standing, terms.tie_floor
     found[k.SLOT_W], found[k.SLOT_T] = terms.slot_weight, terms.slot_threshold
     found[k.CPU_W], found[k.CPU_T] = terms.cpu_weight, terms.cpu_threshold
     found[k.DRAIN_W], found[k.DRAIN_T] = terms.drain_weight, terms.drain_threshold

@@ -14,6 +14,8 @@ from contracts.units import RequestUid
 from scheduler.core.locality import Requests, any_tagged
 
 SLACK = 4096
+MOST = 1 << 30
+"""Of one node: 64 residents that never leave are 2^30 already, and a row holds 32 bits. psi is 0 from 14 x 2^16 on."""
 
 
 class Tenants:
@@ -30,15 +32,15 @@ class Tenants:
         self._repelling: set[RequestUid] = set()
 
     def minus_ln(self, residents: Collection[RequestUid], requests: Requests) -> int:
-        """Sum of -ln q."""
+        """Sum of -ln q, no more than a row holds: the chance that all leave is zero long before that."""
         of, minus_ln = self._of.__getitem__, self._minus_ln.__getitem__
         try:
-            return sum(map(minus_ln, map(of, residents)))
+            return min(MOST, sum(map(minus_ln, map(of, residents))))
         except KeyError:
             for uid in residents:
                 if uid not in self._of:
                     self._meet(requests[uid], requests)
-            return sum(map(minus_ln, map(of, residents)))
+            return min(MOST, sum(map(minus_ln, map(of, residents))))
 
     def expect(self, uid: RequestUid, key: str) -> None:
         """A pod without tags or terms that will live somewhere: it need not be looked at any more."""

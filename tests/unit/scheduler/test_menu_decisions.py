@@ -12,14 +12,15 @@ from msgspec.structs import replace
 
 from bus.ledger.fold import apply_record
 from bus.ledger.state import LedgerState
-from contracts.decisions import Released, Reserved
-from contracts.units import RequestUid
+from contracts.decisions import HealthSet, Released, Reserved
+from contracts.units import NodeName, RequestUid
 from scheduler.core.arrays.rows import Rows
 from scheduler.core.decide import Placed, Unplaced, decide
 from scheduler.core.feasibility import fits
 from scheduler.core.gang import place_gang
 from scheduler.core.menu.demand import Idle, prices_of, slots_of
-from scheduler.core.menu.outlook import Outlook
+from scheduler.core.menu.outlook import Outlook, chassis_of
+from scheduler.core.menu.ties import Chassis
 from scheduler.core.menu_rankings import plain
 from scheduler.core.placer import Placer
 from scheduler.core.policies import POLICIES, Policy, evaluate, score_parts
@@ -176,14 +177,14 @@ def _rows_tell_what_views_tell(state: LedgerState, rows: Rows) -> None:
         direct = rows.data[slot].tolist(), slot in rows.odd
         rows.put(view_of(each, state.requests))
         again = rows.data[slot].tolist(), slot in rows.odd
-        size = min(direct[0][8], again[0][8])
-        assert (direct[0][1:8], direct[0][9:12], direct[1]) == (again[0][1:8], again[0][9:12], again[1])
-        for first in (12, 28, 44):
-            opened = [at for at in range(size) if direct[0][12 + at] >= 0]
+        size = min(direct[0][9], again[0][9])
+        assert (direct[0][1:9], direct[0][10:13], direct[1]) == (again[0][1:9], again[0][10:13], again[1])
+        for first in (13, 29, 45):
+            opened = [at for at in range(size) if direct[0][13 + at] >= 0]
             assert [direct[0][first + at] for at in opened] == [again[0][first + at] for at in opened]
 
 
-@pytest.mark.parametrize(("more", "pressed"), [({"600|1|1000|T4": 400}, "model"), ({"4000|4|1000|": 200}, "slot")])
+@pytest.mark.parametrize(("more", "pressed"), [({"600|1|1000|T4": 400}, "tie"), ({"4000|4|1000|": 200}, "slot")])
 def test_prices_follow_from_the_sums_of_all_nodes(more: dict[str, int], pressed: str) -> None:
     """What arrays keep as running sums is what adding up all nodes gives."""
     drawn = taught(cluster(*(node(f"n{i}").gpus(8, model="A100" if i % 3 else "T4").cpu(20_000) for i in range(7))))
@@ -199,13 +200,19 @@ def test_prices_follow_from_the_sums_of_all_nodes(more: dict[str, int], pressed:
     outlook = rankings.mix_for(MENU)
     assert isinstance(outlook, Outlook)
     views = list(rankings.views.values())
+    ties = outlook.reach.demand.ties
+    group_of = {Chassis(("T4",), 8, 20_000): ties.groups[0], Chassis(("A100",), 8, 20_000): ties.groups[1]}
+    count = ties.count
     idle = Idle(
         milli=sum(view.left_milli for view in views),
         cpu_milli=sum(view.cpu_milli for view in views),
         slots=tuple(
             map(sum, zip(*(slots_of(v.wholes, v.cpu_milli, outlook.reach.demand) for v in views), strict=True))
         ),
-        by_kind=tuple(sum(v.left_milli for v in views if outlook.kind(v) == kind) for kind in range(2)),
+        by_group=tuple(sum(v.left_milli for v in views if group_of[chassis_of(v)] == g) for g in range(count + 1)),
+        cards_by_group=tuple(
+            sum(1000 * len(v.cards) for v in views if group_of[chassis_of(v)] == g) for g in range(count + 1)
+        ),
     )
     assert outlook.prices == prices_of(outlook.reach.demand, idle, outlook.tables.terms)
     assert any(getattr(outlook.prices, pressed))
@@ -305,3 +312,13 @@ def test_what_arrays_do_not_know_goes_to_the_rules(asked: Request) -> None:
     decision = decide(drawn.state, state, MENU)
     assert isinstance(decision, Placed)
     apply_record(drawn.state, decision.record(), 1)
+
+
+def test_a_request_that_came_before_the_first_card_is_placed_when_it_comes() -> None:
+    """Claim: what a shape may take is asked anew for each kind of node, also the first one of all."""
+    drawn = cluster(node("n1").gpus(1))
+    drawn.state.nodes["n1"].fresh = False
+    rankings, asked = Rankings(), drawn.accept(request("early").share(700))
+    assert isinstance(decide(drawn.state, asked, MENU, rankings), Unplaced)
+    apply_record(drawn.state, HealthSet(node=NodeName("n1"), health="fresh"), 1)
+    assert isinstance(decide(drawn.state, asked, MENU, rankings), Placed)
