@@ -31,8 +31,14 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt $$($(PY) -c 'import tomllib; print(*[f"\"{d}\"".replace("\"","") for d in tomllib.load(open("pyproject.toml","rb"))["dependency-groups"]["dev"]])' | sed 's/>=[^ ]*//g')
 	@touch $@
 
+# The scheduler's inner loops, compiled once and cached beside the source; else the first start would do it.
+$(VENV)/.warm: $(VENV)/.run $(wildcard scheduler/core/arrays/*.py)
+	@echo "compiling the scheduler's inner loops"
+	@$(PY) -m scheduler.core.arrays.warm
+	@touch $@
+
 # --- using ------------------------------------------------------------------------------------------------------
-demo: $(VENV)/.run ## run the whole line on this machine: NATS, simulated nodes, a mixed workload, an audit
+demo: $(VENV)/.warm ## run the whole line on this machine: NATS, simulated nodes, a mixed workload, an audit
 	@$(VENV)/bin/gpubus demo
 
 # --- checking ---------------------------------------------------------------------------------------------------
@@ -41,10 +47,10 @@ lint: $(VENV)/.dev ## lint, format, types, layering
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
 
-check: lint ## lint and everything that needs no server: about a minute
+check: lint $(VENV)/.warm ## lint and everything that needs no server: about a minute
 	@$(PYTEST) -q -n 2 tests/unit tests/properties
 
-test: $(VENV)/.dev ## everything, on real servers: up to 40 minutes the first time (Go builds), 15 after
+test: $(VENV)/.dev $(VENV)/.warm ## everything, on real servers: up to 40 minutes the first time (Go builds), 15 after
 	@$(NEED_GO)
 	@$(MAKE) --no-print-directory lint
 	@tests/cluster/build.sh
@@ -54,7 +60,7 @@ test: $(VENV)/.dev ## everything, on real servers: up to 40 minutes the first ti
 	@$(PYTEST) -q -n 4 --dist loadfile --ignore=tests/cluster/test_chaos.py tests/contract tests/cluster
 	@$(PYTEST) -q tests/cluster/test_chaos.py
 
-bench: $(VENV)/.dev ## the measured tables of the README, each with the floor of the same run
+bench: $(VENV)/.dev $(VENV)/.warm ## the measured tables of the README, each with the floor of the same run
 	@$(PY) -m bench
 
 fmt: $(VENV)/.dev ## format and fix

@@ -22,10 +22,13 @@ TAKE_S = 2.0
 class Backlog:
     """One function's queue."""
 
-    def __init__(self, bus: Bus, namespace: str, function: str, *, ack_wait_s: float, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, bus: Bus, namespace: str, function: str, *, ack_wait_s: float, wall_s: Callable[[], float]
+    ) -> None:
         self._bus = bus
-        self._address = {"namespace": namespace, "function": function}
-        self._subject = CALLS.subject(**self._address)
+        self._namespace = namespace
+        self._function = function
+        self._subject = CALLS.subject(namespace=namespace, function=function)
         self._queue = queue_name(namespace, function)
         self._ack_wait_s = ack_wait_s
         self._wall_s = wall_s
@@ -89,11 +92,14 @@ class Backlog:
             self._bus.settle(delivery, "again")
             return False
         why = "too late: no worker took it" if verdict == "late" else verdict
-        await deadletter.keep_call(self._bus, received=message, reason=why, **self._address)
+        where = {"namespace": self._namespace, "function": self._function}
+        await deadletter.keep_call(
+            self._bus, received=message, reason=why, namespace=self._namespace, function=self._function
+        )
         call = codec.decode_as(Call, message)
         if isinstance(call, Call) and call.caller is not None:
             waited = waited_ms(message.stored_at, self._wall_s())
             reply = CallReply(id=call.id, outcome="late", error=why, attempt=delivery.attempt, waited_ms=waited)
-            await codec.publish(self._bus, CALL_REPLIES, reply, **self._address, caller=call.caller)
+            await codec.publish(self._bus, CALL_REPLIES, reply, **where, caller=call.caller)
         self._bus.settle(delivery, "never")
         return True

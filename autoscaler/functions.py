@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
 import msgspec
 
@@ -30,39 +29,24 @@ from autoscaler.core.record import after_restart, inputs_of, message
 from autoscaler.core.replicas import Counts, counts, is_active, next_batch
 from autoscaler.core.warm import Plan, plan
 from autoscaler.core.windows import Sample, Samples, add
-from autoscaler.placing import NoRoom, Unanswered
+from autoscaler.hands import Hands, World
+from autoscaler.placing import NoRoom, Refused, Unanswered
 from autoscaler.roster import Heard, Role, Roster, Seen, heard
-from autoscaler.settings import AutoscalingSettings
 from bus import codec
-from bus.ledger.state import LedgerState
-from bus.protocol import Bus, BusError, QueueState
-from contracts.functions import FunctionStatus, MissingCards, WorkerOrder, WorkerReport
-from contracts.requests import Withdraw
-from contracts.subjects import FUNCTION_STATUS, SCALE, WORKER_ORDERS
+from bus.protocol import BusError, QueueState
+from contracts.functions import FunctionStatus, MissingCards, WorkerReport
+from contracts.requests import PodRequest
+from contracts.subjects import SCALE
 from contracts.workloads import Function, ScaleDecision
 
 log = logging.getLogger(__name__)
 
 SPARE = 16
 """Indexes beyond the wanted ones that are looked at: replicas that are on their way out keep theirs."""
-FOLD_S = 2.0
-"""How long the own copy of the ledger may be behind a promise."""
 NO_ROOM_S = 1.0
 """Pause before the scheduler is asked again for what it could not place."""
-
-
-class World(msgspec.Struct, frozen=True, kw_only=True):
-    """What all functions share."""
-
-    bus: Bus
-    state: Callable[[], LedgerState]
-    settings: AutoscalingSettings
-    frozen: Callable[[], bool]
-    wall_ms: Callable[[], int]
-    folded: Callable[[int], bool]
-    """Whether the own ledger has come as far as a sequence."""
-    moved: Callable[[], asyncio.Event]
-    """Set at the next commit."""
+REFUSED_S = 15.0
+"""The same for what it refused."""
 
 
 class Keeper:
@@ -72,7 +56,9 @@ class Keeper:
         self.namespace = namespace
         self.function = function
         self.status = FunctionStatus(target=0)
+        self.task: asyncio.Task[None] | None = None
         self._world = world
+        self._hands = Hands(world, namespace, function.name)
         self._roster = Roster()
         self._words: dict[str, Heard] = {}
         self._memory = Memory()
@@ -105,6 +91,15 @@ class Keeper:
             self.wake()
 
     @property
+    def short_of(self) -> int:
+        """Replicas that do not fit."""
+        return self._missing.replicas if self._missing else 0
+
+    def request_of_one(self) -> PodRequest:
+        """One replica, as a request under a name that is none."""
+        return self._request("what-if", warm=False)
+
+    @property
     def restless(self) -> bool:
         """Whether something is under way that the next commit may tell of."""
         return any(not replica.ready or replica.deleting for replica in self._roster.replicas)
@@ -135,7 +130,9 @@ class Keeper:
         self._highest = rosters.highest_index(state, self.namespace, self.function.name)
         while True:
             try:
-                last = await self._world.bus.last(SCALE.stream, SCALE.subject(**self._address))
+                last = await self._world.bus.last(
+                    SCALE.stream, SCALE.subject(namespace=self.namespace, name=self.function.name)
+                )
                 break
             except BusError as error:
                 log.info("function %s/%s: %s", self.namespace, self.function.name, error)
@@ -242,11 +239,10 @@ class Keeper:
             return at_hand
         if now_ms < self._no_room_until_ms:
             return at_hand
-        request = self._request("what-if", warm=False)
         try:
-            await placing.placeable(self._world.bus, self.namespace, request)
+            await placing.placeable(self._world.bus, self.namespace, self.request_of_one())
         except NoRoom as error:
-            self._no_room(need, error.reason, now_ms)
+            self._no_room(need, error, now_ms)
             return at_hand
         except Unanswered as error:
             log.info("function %s/%s: %s", self.namespace, self.function.name, error)
@@ -254,10 +250,10 @@ class Keeper:
         self._missing = None
         return at_hand + need
 
-    def _no_room(self, replicas: int, reason: str, now_ms: int) -> None:
-        request = self._request("what-if", warm=False)
-        self._missing = placing.missing_cards(request, replicas, reason)
-        self._no_room_until_ms = now_ms + round(NO_ROOM_S * 1000)
+    def _no_room(self, replicas: int, error: NoRoom, now_ms: int) -> None:
+        pause_s = REFUSED_S if isinstance(error, Refused) else NO_ROOM_S
+        self._missing = placing.missing_cards(self.request_of_one(), replicas, error.reason)
+        self._no_room_until_ms = now_ms + round(pause_s * 1000)
 
     async def _store(self, inputs: Inputs, decision: Decision) -> None:
         """Write it down when it says something new. Raises BusError: then nothing is done."""
@@ -266,7 +262,7 @@ class Keeper:
         )
         before = self._decided
         if before is None or (before.target, before.rule) != (said.target, said.rule):
-            await codec.store(self._world.bus, SCALE, said, **self._address)
+            await self._hands.store_decision(said)
             self._decided = said
 
     def _plan(self, decision: Decision, now_ms: int) -> Plan:
@@ -301,33 +297,24 @@ class Keeper:
             for name in names:
                 await self._order(name, role)
         for name in steps.withdraw:
-            await self._withdraw(name, "no longer needed")
+            await self._hands.withdraw(name, "no longer needed", self._cause)
         return await self._create(steps)
 
     async def _order(self, name: str, role: Role) -> None:
         self._roster = rosters.told(self._roster, name, role, self._now_ms())
-        await self._say(name, rosters.order_of(role))
-
-    async def _say(self, name: str, order: WorkerOrder) -> None:
-        await codec.publish(self._world.bus, WORKER_ORDERS, order, **self._address, replica=name)
+        await self._hands.say(name, rosters.order_of(role))
 
     async def _say_again(self) -> None:
         for name, order in rosters.deaf(self._roster, self._words):
-            await self._say(name, order)
-
-    async def _withdraw(self, name: str, reason: str) -> None:
-        """Give it back; one that was given back already is refused, which is as good."""
-        with contextlib.suppress(NoRoom, Unanswered):
-            withdraw = Withdraw(name=name, reason=reason, cause=self._cause)
-            await self._fold(await placing.submit(self._world.bus, self.namespace, withdraw))
+            await self._hands.say(name, order)
 
     async def _take_back_pending(self, now_ms: int) -> None:
         """Somebody else got the card: no replica waits for one."""
         patience_ms = round(self._world.settings.pending_s * 1000)
         late = [name for name, since_ms in self._roster.pending.items() if now_ms - since_ms >= patience_ms]
         for name in late:
-            await self._withdraw(name, "it cannot be placed any more")
-            self._no_room(len(late), "somebody else was faster", now_ms)
+            await self._hands.withdraw(name, "it cannot be placed any more", self._cause)
+            self._no_room(len(late), NoRoom("somebody else was faster"), now_ms)
         if late:
             self._look_at_replicas(now_ms)
 
@@ -341,7 +328,7 @@ class Keeper:
             except NoRoom as error:
                 self._reserved, self._batch = (), 0
                 if not warm:
-                    self._no_room(len(names) - index, error.reason, self._now_ms())
+                    self._no_room(len(names) - index, error, self._now_ms())
                 return False
             except Unanswered as error:
                 log.info("function %s/%s: %s", self.namespace, self.function.name, error)
@@ -353,20 +340,12 @@ class Keeper:
 
     async def _make(self, name: str, *, warm: bool) -> None:
         """One replica, if it can be placed at this moment."""
-        request = self._request(name, warm=warm)
-        await placing.placeable(self._world.bus, self.namespace, request)
-        await self._fold(await placing.submit(self._world.bus, self.namespace, request))
+        await self._hands.make(self._request(name, warm=warm))
         now_ms = self._now_ms()
         seen = Seen(since_ms=now_ms, role="warm" if warm else "ready", told_ms=now_ms)
         self._roster = msgspec.structs.replace(self._roster, seen={**self._roster.seen, name: seen})
+        self._words.pop(name, None)
         self._reserved = tuple(other for other in self._reserved if other != name)
-
-    async def _fold(self, sequence: int) -> None:
-        """Wait until the own ledger knows of it, or a name would be given twice."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FOLD_S):
-                while not self._world.folded(sequence):
-                    await self._world.moved().wait()
 
     async def _tell_status(self, queue: QueueState | None, decision: Decision) -> None:
         counted = counts(self._roster.replicas)
@@ -381,26 +360,22 @@ class Keeper:
             outstanding=queue.outstanding if queue else None,
             missing=self._missing,
         )
+        if self._told is None or self.status.missing != self._told.missing:
+            self._world.short()
         if self.status != self._told:
             dated = msgspec.structs.replace(self.status, at_ms=self._world.wall_ms(), cause=self._cause)
-            await codec.store(self._world.bus, FUNCTION_STATUS, dated, **self._address)
+            await self._hands.store_status(dated)
             self._told = self.status
 
     # --- small things ------------------------------------------------------------------------------------------------
 
-    def _request(self, name: str, *, warm: bool):  # noqa: ANN202
+    def _request(self, name: str, *, warm: bool) -> PodRequest:
         urls = self._world.settings.worker_nats_url
-        return rosters.replica_request(
-            self.namespace, self.function, name, warm=warm, urls=urls, cause=self._cause
-        )
+        return rosters.replica_request(self.namespace, self.function, name, warm=warm, urls=urls, cause=self._cause)
 
     @property
     def _cause(self) -> str:
         return self.function.cause
-
-    @property
-    def _address(self) -> dict[str, str]:
-        return {"namespace": self.namespace, "name": self.function.name, "function": self.function.name}
 
     def _now_ms(self) -> int:
         return round(asyncio.get_running_loop().time() * 1000)

@@ -24,6 +24,10 @@ class NoRoom(Exception):  # noqa: N818 - named by what is the case
         self.reason = reason
 
 
+class Refused(NoRoom):
+    """Asking again will not help soon: a quota, a name that somebody else has, a template that is not allowed."""
+
+
 class Unanswered(Exception):  # noqa: N818
     """The scheduler did not answer; whether it took effect is not known."""
 
@@ -55,7 +59,7 @@ async def submit(bus: Bus, namespace: str, request: PodRequest | Withdraw) -> in
     """Ask for it, and wait for the promise: the ledger sequence in which it stands.
 
     Raises:
-        NoRoom: it was refused (a quota, or a name that somebody else has).
+        Refused: with all that is wrong.
         Unanswered: no answer; asking again under the same name is safe.
     """
     try:
@@ -63,7 +67,7 @@ async def submit(bus: Bus, namespace: str, request: PodRequest | Withdraw) -> in
     except BusError as error:
         raise Unanswered(str(error)) from error
     if not reply.accepted:
-        raise NoRoom("; ".join(refusal.text for refusal in reply.refusals)[:1024] or "refused")
+        raise Refused("; ".join(refusal.text for refusal in reply.refusals)[:1024] or "refused")
     return reply.ledger_sequence
 
 

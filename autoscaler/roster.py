@@ -4,7 +4,7 @@ In: requests of the ledger, the last report of each replica's worker, our own in
 decisions in `autoscaler.core`. The ledger says what exists; a replica serves when its worker says so, not when its pod
 runs: a worker that is silent serves nothing.
 
-A request of a replica's name that is not ours (no `GPUBUS_FUNCTION` in its environment) counts for nothing and keeps
+A request of a replica's name that is not ours (no `WORKER_FUNCTION` in its environment) counts for nothing and keeps
 its name.
 """
 
@@ -23,8 +23,8 @@ from contracts.requests import EnvVar, PodRequest
 from contracts.units import RequestKey, request_key
 from contracts.workloads import Function
 
-FUNCTION, REPLICA, WARM, CONCURRENCY = "GPUBUS_FUNCTION", "GPUBUS_REPLICA", "GPUBUS_WARM", "GPUBUS_CONCURRENCY"
-URLS = "GPUBUS_NATS__URLS"
+FUNCTION, REPLICA, WARM, CONCURRENCY = "WORKER_FUNCTION", "WORKER_REPLICA", "WORKER_WARM", "WORKER_CONCURRENCY"
+URLS = "WORKER_NATS_URLS"
 
 Role = Literal["ready", "warm", "draining"]
 _ORDERS: dict[Role, Literal["promote", "demote", "drain"]] = {"ready": "promote", "warm": "demote", "draining": "drain"}
@@ -46,6 +46,9 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     told_ms: int
     """When it was told that role."""
+    uid: str = ""
+    not_worker: str = ""
+    """The worker of an earlier request of this name: what was heard of it says nothing about this one."""
 
 
 def heard(before: Heard | None, report: WorkerReport, at_ms: int) -> Heard:
@@ -55,9 +58,7 @@ def heard(before: Heard | None, report: WorkerReport, at_ms: int) -> Heard:
     if report.sequence <= before.report.sequence:
         return before
     promoted = before.report.phase != "ready" and report.phase == "ready"
-    return Heard(
-        report=report, at_ms=at_ms, ready_ms=before.ready_ms, hot_ms=at_ms if promoted else before.hot_ms
-    )
+    return Heard(report=report, at_ms=at_ms, ready_ms=before.ready_ms, hot_ms=at_ms if promoted else before.hot_ms)
 
 
 class Roster(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,11 +89,10 @@ def roster(
             replicas.append(Replica(name=name, phase="Failed"))
             continue
         word = words.get(name)
-        known = before.seen.get(name) or _first_sight(request.request, word, now_ms)
-        seen[name] = known
+        known = seen[name] = _known(before.seen.get(name), request, word, now_ms)
         if request.placement is None:
             pending[name] = before.pending.get(name, now_ms)
-        replicas.append(_replica(request, known, _fresh(word, now_ms, fresh_ms)))
+        replicas.append(_replica(request, known, _own(word, known), now_ms=now_ms, fresh_ms=fresh_ms))
     return Roster(replicas=tuple(replicas), seen=seen, pending=pending)
 
 
@@ -116,31 +116,38 @@ def order_of(role: Role) -> WorkerOrder:
     return WorkerOrder(order=_ORDERS[role])
 
 
-def _first_sight(request: PodRequest, word: Heard | None, now_ms: int) -> Seen:
-    """After a restart the worker itself knows best what it was told; a new one is what its pod says."""
-    role: Role = "warm" if value_of(request, WARM) == "1" else "ready"
-    if word is not None and word.report.phase != "gone":
-        role = word.report.phase
-    return Seen(since_ms=now_ms, role=role, told_ms=now_ms)
+def _known(before: Seen | None, request: RequestState, word: Heard | None, now_ms: int) -> Seen:
+    """What we remember of it; of a name that has begun a new life nothing but whom not to listen to."""
+    if before is not None and before.uid in ("", request.uid):
+        return msgspec.structs.replace(before, uid=request.uid)
+    stale = word.report.worker if word is not None and before is not None else ""
+    role: Role = "warm" if value_of(request.request, WARM) == "1" else "ready"
+    if word is not None and not stale and word.report.phase != "gone":
+        role = word.report.phase  # after a restart of ours the worker itself knows what it was told
+    return Seen(since_ms=now_ms, role=role, told_ms=now_ms, uid=request.uid, not_worker=stale)
 
 
-def _fresh(word: Heard | None, now_ms: int, fresh_ms: int) -> Heard | None:
-    return word if word is not None and now_ms - word.at_ms <= fresh_ms and word.report.phase != "gone" else None
+def _own(word: Heard | None, seen: Seen) -> Heard | None:
+    """What was heard of this life's worker, if it has not said that it is gone."""
+    over = word is None or word.report.phase == "gone" or word.report.worker == seen.not_worker
+    return None if over else word
 
 
-def _replica(request: RequestState, seen: Seen, word: Heard | None) -> Replica:
+def _replica(request: RequestState, seen: Seen, word: Heard | None, *, now_ms: int, fresh_ms: int) -> Replica:
+    """One whose worker fell silent is not ready, and keeps when it was: it may hold calls, and is drained first."""
+    fresh = word is not None and now_ms - word.at_ms <= fresh_ms
     return Replica(
         name=request.request.name,
         uid=request.uid,
         node=request.placement.node if request.placement else "",
         phase=_phase(request, word),
-        ready=word is not None,
+        ready=fresh,
         ready_ms=word.ready_ms if word else None,
         created_ms=seen.since_ms,
         deleting=request.withdrawn or request.leaving,
         draining_since_ms=seen.told_ms if seen.role == "draining" else None,
         warm=seen.role == "warm",
-        in_flight=word.report.in_flight if word else None,
+        in_flight=word.report.in_flight if word and fresh else None,
     )
 
 

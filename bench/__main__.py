@@ -21,10 +21,13 @@ TABLES = {
     "fleet": "heartbeats of a fleet: CPU of the scheduler; a failing card: how soon it is out of the pool",
     "simulate": "one seed of the arrival protocol, about 11,000 pods on 1,200 nodes",
     "queue": "the queue in memory: ten thousand pending, five thousand nodes full of lower priority",
+    "training": "elastic jobs: the dry run over 5,000 nodes, and the published experiment on virtual time",
     "ledger": "the ledger on a real nats-server, every write synced to disk",
     "line": "requests decided and committed by a scheduler process; submit to committed",
+    "functions": "functions: load to decision, waking up, calls lost while workers are killed",
     "monitor": "measuring on a node: cost of a period, age of a message, pods that come and go",
     "enforce": "a desired state in the kernel of a node, on a real nats-server (needs root and cgroups)",
+    "vertical": "limits that follow use: load change to quota in the kernel; cards saved by stretching (root, cgroups)",
     "reconcile": "pods created and bound on a real API server (needs tests/cluster/build.sh)",
 }
 

@@ -22,6 +22,7 @@ from scheduler.core.engine import Engine
 from scheduler.core.queue.loads import Loads
 from scheduler.core.queue.nominate import Search
 from scheduler.core.queue.teams import Teams
+from scheduler.term import PREPARED_AT_ONCE
 from tests.builders.history import rationale
 from tests.builders.ledger import Cluster, Request, cluster, node, request
 
@@ -120,7 +121,24 @@ def _victims() -> list[Row]:
     state = drawn.state
     floor = median([_timed(lambda: _pass_over(state)) for _ in range(3)])
     rows = []
-    search = Search(state, Loads(state), Teams(state))
+    loads = Loads(state)
+    search = Search(state, loads, Teams(state))
+    pieces = []
+    more = True
+    while more:
+        began = time.process_time()
+        more = loads.prepare(PREPARED_AT_ONCE)
+        pieces.append((time.process_time() - began) * 1000)
+    rows.append(
+        Row(
+            name=f"made ready after a start, in pieces of {PREPARED_AT_ONCE} nodes: one piece",
+            value=median(pieces),
+            unit="ms",
+            floor=None,
+            goal="<= 5 ms",
+            note=f"{len(pieces)} pieces between decisions, {sum(pieces):.0f} ms together",
+        )
+    )
     for what, asked in (
         ("half a card: one leaves", request("half").share(500)),
         ("a whole card: two leave", request("whole")),

@@ -40,7 +40,7 @@ async def keep(bus: Bus, *, stream: str, received: Received, reason: str, timeou
 async def keep_call(
     bus: Bus, *, received: Received, reason: str, namespace: str, function: str, timeout_s: float = 2.0
 ) -> Stored:
-    """Store a call that was not run, apart from what services cannot read: who fills it harms its own namespace only."""
+    """Store a call that was not run, apart from what services cannot read: a flood there stops no service."""
     return await codec.store(
         bus,
         DEAD_CALLS,

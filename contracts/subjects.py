@@ -167,7 +167,16 @@ CPU_LIMITS = Channel(
     messages=(shares.NodeCpuLimits,),
     sender="autoscaler",
     receiver="monitor",
-    purpose="CPU limits of a node's pods, changed in place within milliseconds: a full snapshot.",
+    purpose="Limits of a node's pods, changed in place within milliseconds: a full snapshot.",
+)
+VERTICAL = Channel(
+    name="vertical",
+    pattern=f"{PREFIX}.nodes.{{node}}.vertical",
+    transport="core",
+    messages=(shares.NodeVertical,),
+    sender="autoscaler",
+    receiver="views",
+    purpose="What vertical scaling sees and does, or would do; newest replaces older.",
 )
 ENFORCEMENT = Channel(
     name="enforcement",
@@ -427,6 +436,7 @@ CHANNELS: tuple[Channel, ...] = (
     NODE_FACTS,
     SHARES,
     CPU_LIMITS,
+    VERTICAL,
     ENFORCEMENT,
     NAMESPACE_QUOTAS,
     CORDONS,

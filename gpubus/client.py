@@ -43,6 +43,7 @@ from contracts.answers import (
     CardView,
     Explanation,
     NodeView,
+    QuotaView,
     RequestView,
     StateView,
     SubmitReply,
@@ -51,6 +52,7 @@ from contracts.answers import (
 from contracts.inventory import CordonCard
 from contracts.messages import Message, encode
 from contracts.outcomes import Allocation, AllocationsPage, AskAllocations, DeadLetter, RequestEvent
+from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest, Resize, Withdraw
 from contracts.shares import NodeEnforcement
 from contracts.subjects import Channel
@@ -191,6 +193,20 @@ class Client:
             raise NoAnswer("the facts stream", str(error)) from error
         return stored.sequence
 
+    async def set_quota(self, quota: NamespaceQuota) -> int:
+        """Say what a namespace may hold; the last word stands, as a whole. Returns the sequence in the facts stream.
+
+        Raises:
+            NoAnswer: the stream did not confirm it.
+            UsageError: the namespace cannot be addressed.
+        """
+        subject = _subject(subjects.NAMESPACE_QUOTAS, namespace=quota.namespace)
+        try:
+            stored = await self.bus.store(subject, encode(quota), timeout_s=self._timeout_s)
+        except BusError as error:
+            raise NoAnswer("the facts stream", str(error)) from error
+        return stored.sequence
+
     # --- asking why ------------------------------------------------------------------------------------------------
 
     async def explain(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> Explanation:
@@ -227,6 +243,10 @@ class Client:
     async def nodes(self) -> list[NodeView]:
         """All nodes."""
         return [row async for page in self._pages("nodes") for row in page.nodes]
+
+    async def quotas(self) -> list[QuotaView]:
+        """Every namespace that has a quota, holds something or waits: what it may hold and what it holds."""
+        return [row async for page in self._pages("quotas") for row in page.quotas]
 
     async def summary(self) -> Summary:
         """The state in one line."""

@@ -13,8 +13,8 @@ another; a worker that was only slow says every second that it still works. At l
 twice, never not at all.
 
 A warm worker is started and takes nothing until it is told to. Draining, it asks for no more and finishes what it has;
-it stays until SIGTERM, because it may be called back. SIGTERM drains and then ends the loop. It needs no right but those of `worker/<function>` in
-`contracts.identities`: its queue is made by the autoscaler.
+it stays until SIGTERM, because it may be called back. SIGTERM drains and then ends the loop. It needs no right but
+those of `worker/<namespace>.<function>` in `contracts.identities`: its queue is made by the autoscaler.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Calls:
         if isinstance(call, codec.Malformed):
             await self._bury(delivery, f"no call: {call}")
             return None
-        waited = waited_ms(delivery.message.stored_at, time.time())
+        waited = waited_ms(delivery.message.stored_at, self._options.wall_s())
         in_hand = InHand(self, call, delivery, waited)
         self._hands[delivery.message.sequence] = in_hand
         verdict = judge(
@@ -208,7 +208,14 @@ class Calls:
 
     async def _keep(self, message: Received, why: str) -> None:
         keeping = retrying("keep a dead call", deadline_s=REPLY_S)
-        await keeping(deadletter.keep_call, self._bus, received=message, reason=why, **self._address)
+        await keeping(
+            deadletter.keep_call,
+            self._bus,
+            received=message,
+            reason=why,
+            namespace=self._address["namespace"],
+            function=self._address["function"],
+        )
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
@@ -287,6 +294,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The request of its pod; orders come to this name."""
     max_attempts: int = MAX_ATTEMPTS
     report_s: float = REPORT_S
+    wall_s: Callable[[], float] = time.time
+    """The clock that the age of calls is told by; the server's is another one."""
 
 
 @contextlib.asynccontextmanager
@@ -296,16 +305,16 @@ async def worker(
     """Be a worker of a function while the context is open.
 
     Args:
-        function: `namespace/name`; empty: GPUBUS_FUNCTION, as it stands in the pods that the autoscaler makes.
-        bus: a connection of one's own; None: one by the settings in the environment (`GPUBUS_NATS__URLS` and others).
-        options: None: by GPUBUS_REPLICA, GPUBUS_WARM and GPUBUS_CONCURRENCY in the environment.
+        function: `namespace/name`; empty: WORKER_FUNCTION, as it stands in the pods that the autoscaler makes.
+        bus: a connection of one's own; None: one to WORKER_NATS_URLS, else by the settings of the `gpubus` command.
+        options: None: by WORKER_REPLICA, WORKER_WARM and WORKER_CONCURRENCY in the environment.
         signals: SIGTERM drains.
 
     Raises:
         UsageError: no function is named.
         BusUnavailable: no connection.
     """
-    namespace, name = address_of(function or os.environ.get("GPUBUS_FUNCTION", ""))
+    namespace, name = address_of(function or os.environ.get("WORKER_FUNCTION", ""))
     options = options or from_environment()
     async with contextlib.AsyncExitStack() as stack:
         if bus is None:
@@ -343,16 +352,17 @@ def from_environment() -> Options:
     Raises:
         UsageError: a number is none.
     """
-    limit = os.environ.get("GPUBUS_CONCURRENCY", "1")
+    limit = os.environ.get("WORKER_CONCURRENCY", "1")
     if not limit.isdecimal() or int(limit) < 1:
-        raise UsageError(f"GPUBUS_CONCURRENCY={limit!r}: a number from 1 on")
+        raise UsageError(f"WORKER_CONCURRENCY={limit!r}: a number from 1 on")
     return Options(
-        limit=int(limit), warm=os.environ.get("GPUBUS_WARM") == "1", replica=os.environ.get("GPUBUS_REPLICA", "")
+        limit=int(limit), warm=os.environ.get("WORKER_WARM") == "1", replica=os.environ.get("WORKER_REPLICA", "")
     )
 
 
 def _connected(namespace: str, name: str) -> contextlib.AbstractAsyncContextManager[Bus]:
-    settings = effective(env=os.environ).settings.nats
+    nats = os.environ.get("WORKER_NATS_URLS") or None
+    settings = effective(env=os.environ, nats=nats).settings.nats
     return connect(settings.urls, name=f"worker-{queue_name(namespace, name)}", **options_of(settings))
 
 

@@ -43,7 +43,6 @@ from reconciler.queue import WorkQueue
 from reconciler.store import Change
 from reconciler.view import View
 
-WIDTH = 16
 STEPS = 4
 SUBMIT_S = 5.0
 AGAIN_S = (1.0, 300.0)
@@ -132,7 +131,7 @@ class AdoptDesk:
 
     def _keep(self, uid: RequestUid) -> None:
         request = self._view.state.get(uid)
-        if request is None or request.request.external is None:
+        if request is None or request.request.external is None or foreign.made_up(request.request):
             return
         key = f"{request.accepted.namespace}/{request.request.external.name}"
         if request.live:

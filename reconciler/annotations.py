@@ -124,12 +124,10 @@ def _ours(annotations: Mapping[str, str], labels: Mapping[str, str], faults: lis
     found: dict[str, str] = {}
     for source in (labels, annotations):
         for key in sorted(key for key in source if key.startswith(marks.DOMAIN)):
-            if key in (marks.MANAGED, SIMULATED):
+            if key in (marks.MANAGED, marks.SHAREPOD, SIMULATED):
                 continue
             if found.setdefault(key, source[key]) != source[key]:
-                faults.append(
-                    Fault(where=key, text=f"the label says {found[key][:80]!r}, the annotation does not")
-                )
+                faults.append(Fault(where=key, text=f"the label says {found[key][:80]!r}, the annotation does not"))
     yield from found.items()
 
 
@@ -137,8 +135,8 @@ def _unknown(key: str) -> Fault:
     if key in WRITTEN_BY_US or key.startswith(marks.ISOLATION):
         hint = f"; how many cards: {marks.DOMAIN}card-count" if key == marks.CARDS else ""
         return Fault(where=key, text=f"is written by the platform{hint}")
-    near = difflib.get_close_matches(key, ASKING, n=1, cutoff=0.7)
-    hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(sorted(_KEYS))}"
+    near = difflib.get_close_matches(key.removeprefix(marks.DOMAIN), _KEYS, n=1, cutoff=0.6)
+    hint = f"; did you mean {marks.DOMAIN}{near[0]}?" if near else f"; there are {', '.join(sorted(_KEYS))}"
     return Fault(where=key, text=f"is no key of ours{hint}")
 
 

@@ -19,7 +19,7 @@ from bus.runtime.retry import GaveUp, retrying
 from reconciler import marks
 from reconciler.errors import Expired, Failure, KubeError, NotFound, NotSent, OutcomeUnknown, classify
 from reconciler.lines import Lines, TooLong
-from reconciler.objects import CONTAINER, ListOf, Node, Object, Pod, Status, WatchLine
+from reconciler.objects import CONTAINER, ListOf, Node, Object, Pod, SharePod, Status, WatchLine
 from reconciler.protocol import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Answer, Transport
 
 IN_FLIGHT = 16
@@ -44,6 +44,9 @@ class Resource(msgspec.Struct, Generic[Object], frozen=True):
 
 PODS: Resource[Pod] = Resource("/api/v1/pods", msgspec.json.Decoder(Pod), msgspec.json.Decoder(ListOf[Pod]))
 NODES: Resource[Node] = Resource("/api/v1/nodes", msgspec.json.Decoder(Node), msgspec.json.Decoder(ListOf[Node]))
+SHAREPODS: Resource[SharePod] = Resource(
+    "/apis/gpubus.dev/v1alpha1/sharepods", msgspec.json.Decoder(SharePod), msgspec.json.Decoder(ListOf[SharePod])
+)
 
 
 class Page(msgspec.Struct, Generic[Object], frozen=True, kw_only=True):

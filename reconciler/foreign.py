@@ -110,9 +110,20 @@ def wants_us(pod: Pod) -> bool:
 
 
 def request_name(pod: Pod) -> str:
+    """The name of the request that this life of a pod is."""
+    return name_for(pod.metadata.name, pod.metadata.uid)
+
+
+def name_for(pod: str, pod_uid: str) -> str:
     """`<pod's name>-<12 hex digits of its uid's digest>`, at most 50: one request for each life of a pod."""
-    slug = re.sub(r"[^a-z0-9-]", "-", pod.metadata.name)[:37].strip("-") or "pod"
-    return f"{slug}-{hashlib.sha256(pod.metadata.uid.encode()).hexdigest()[:12]}"
+    slug = re.sub(r"[^a-z0-9-]", "-", pod)[:37].strip("-") or "pod"
+    return f"{slug}-{hashlib.sha256(pod_uid.encode()).hexdigest()[:12]}"
+
+
+def made_up(request: PodRequest) -> bool:
+    """It speaks of a pod, and is not the request that the reconciler makes of that pod: its name says so."""
+    external = request.external
+    return external is not None and request.name != name_for(external.name, external.uid)
 
 
 def traceparent_of(pod: Pod) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from contracts.outcomes import OutcomePhase
 from contracts.requests import ExternalPod
+from reconciler.foreign import made_up
 from reconciler.held import Held, bind, delete, fault_of, outcome_of, repairs, say, spoken_of
 from reconciler.seen import Seen
 from reconciler.steps import Annotate, Publish, Step, Wait
@@ -24,6 +25,9 @@ from reconciler.steps import Annotate, Publish, Step, Wait
 
 def plan(held: Held, external: ExternalPod, seen: Seen | None) -> Step:
     """The one action."""
+    if made_up(held.request.request):
+        reason = "made-up: requests of pods are made by the reconciler, of the pods themselves"
+        return Publish(outcome=outcome_of(held.request, "rejected", reason=reason))
     if seen is None:
         return _over(held, held.leaving or "its pod was deleted")
     if seen.pod_uid != external.uid:

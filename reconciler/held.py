@@ -15,6 +15,7 @@ from contracts.decisions import Placement
 from contracts.outcomes import Outcome, OutcomePhase
 from contracts.units import NodeName, pod_name
 from reconciler import marks
+from reconciler.foreign import made_up
 from reconciler.seen import Seen
 from reconciler.steps import Bind, Blocked, Delete, Publish, Step, Ungate, Wait
 
@@ -60,8 +61,9 @@ def pod_of(request: RequestState) -> str:
 
     A request that had to leave and is placed again gets a pod of another name: the old one may still be there.
     """
-    if request.request.external is not None:
-        return request.request.external.name
+    external = request.request.external
+    if external is not None:  # one that was made up is never taken for the pod's own: no pod has such a name
+        return f"{external.name}!{request.request.name}" if made_up(request.request) else external.name
     if request.pod or not request.attempt:
         return request.pod or _pod_name(request.request.name, request.uid)
     return _pod_name(request.request.name, f"{request.uid}.{request.attempt}.{request.decided_at}")

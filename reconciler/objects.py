@@ -6,7 +6,7 @@ Strangers write these objects, so everything but a name may be missing. What is 
 
 from __future__ import annotations
 
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -20,6 +20,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """A part of an object, in Kubernetes' spelling. Nothing in it refers back, so the collector need not look at it."""
 
 
+class Owner(Part, frozen=True, kw_only=True):
+    """Whose an object is: when the owner goes, Kubernetes takes it along."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
 class Metadata(Part, frozen=True, kw_only=True):
     """Who an object is. `uid` is Kubernetes' own and differs in each life of a name."""
 
@@ -29,7 +38,10 @@ class Metadata(Part, frozen=True, kw_only=True):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    generation: int = 0
+    owner_references: tuple[Owner, ...] | None = None
 
 
 class Resources(Part, frozen=True, kw_only=True):
@@ -160,7 +172,69 @@ class Node(Part, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
-Object = TypeVar("Object", bound=Pod | Node)
+class Share(Part, frozen=True, kw_only=True):
+    """What each pod of a SharePod gets."""
+
+    cards: int = 1
+    share_milli: int = 1000
+    memory_mib: int | None = None
+    memory_milli: int | None = None
+    models: tuple[str, ...] = ()
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+    priority_class: str = ""
+
+
+class Template(Part, frozen=True, kw_only=True):
+    """A pod to be made: its spec is passed on whole."""
+
+    metadata: Metadata = Metadata()
+    spec: dict[str, Any] = {}
+
+
+class SharePodSpec(Part, frozen=True, kw_only=True):
+    """What somebody wants of a SharePod."""
+
+    replicas: int = 1
+    share: Share = Share()
+    template: Template = Template()
+
+
+class SharePodCondition(Part, frozen=True, kw_only=True):
+    """A condition of a SharePod, with the generation of the spec that it speaks of."""
+
+    type: str = ""
+    status: str = ""
+    observed_generation: int = 0
+    last_transition_time: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class SharePodStatus(Part, frozen=True, kw_only=True, omit_defaults=False):
+    """What there is of a SharePod; every field is written each time."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    ready_replicas: int = 0
+    selector: str = ""
+    ready: str = ""
+    """`2/3`."""
+    card: str = ""
+    reason: str = ""
+    conditions: tuple[SharePodCondition, ...] = ()
+
+
+class SharePod(Part, frozen=True, kw_only=True):
+    """Replicas of one pod, each on a share of a card."""
+
+    metadata: Metadata
+    spec: SharePodSpec = SharePodSpec()
+    status: SharePodStatus = SharePodStatus()
+
+
+Object = TypeVar("Object", bound=Pod | Node | SharePod)
 
 
 class ListMetadata(Part, frozen=True, kw_only=True):

@@ -126,7 +126,7 @@ def _resize_told(pod: Pod) -> str:
 
 def _cpu(pod: Pod, *, limit: bool) -> int | None:
     """Of the one container that we render; the webhooks of others may have put more beside it."""
-    own = next((c for c in pod.spec.containers or () if c.name == CONTAINER), None)
+    own = next((c for c in pod.spec.containers or () if c.name == _main(pod)), None)
     resources = own.resources if own else None
     amounts = (resources.limits if limit else resources.requests) if resources else None
     try:
@@ -135,8 +135,16 @@ def _cpu(pod: Pod, *, limit: bool) -> int | None:
         return None
 
 
+def _main(pod: Pod) -> str:
+    """The container that is looked at; of a pod that somebody else made only where it is the only one."""
+    if marks.FOREIGN not in (pod.metadata.annotations or {}):
+        return CONTAINER
+    names = [container.name for container in pod.spec.containers or ()]
+    return names[0] if len(names) == 1 else ""
+
+
 def _container_id(pod: Pod) -> str:
-    own = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
+    own = next((s for s in pod.status.container_statuses or () if s.name == _main(pod)), None)
     return own.container_id.rpartition("//")[2] if own else ""
 
 

@@ -37,7 +37,7 @@ from contracts.subjects import ALLOCATIONS
 from reconciler import marks
 from reconciler.adopt_desk import AdoptDesk
 from reconciler.board import Board
-from reconciler.calls import NODES, PODS, Kube
+from reconciler.calls import NODES, PODS, SHAREPODS, Kube
 from reconciler.events_desk import EventsDesk
 from reconciler.freshness import Freshness
 from reconciler.informer import Informer
@@ -49,6 +49,7 @@ from reconciler.queue import WorkQueue
 from reconciler.readiness import Readiness
 from reconciler.rebuild import page
 from reconciler.settings import ReconcilingSettings
+from reconciler.sharepod_desk import SharePodDesk
 from reconciler.store import Change
 from reconciler.view import View
 from reconciler.worker import Worker
@@ -59,6 +60,8 @@ DRAIN_S = 3.0
 START_S = 60.0
 ADOPTING = 16
 """Pods of others that are looked at together: each takes a read and an answer of the scheduler."""
+SHARING = 4
+"""SharePods that are looked at together; each makes and ends its pods one after the other."""
 
 _log = logging.getLogger(__name__)
 
@@ -140,6 +143,10 @@ class Reconciler:
             now_s=now_s,
             rng=rng,
         )
+        self.sharing = SharePodDesk(
+            pods=self.pods, kube=kube, desk=self.people, may_act=self.may_act, wall_ms=wall_ms, rng=rng
+        )
+        self.sharing.shared = Informer(kube, SHAREPODS, self.sharing.changed, rng=rng)
         self.worker = Worker(
             view=self.view,
             pods=self.pods,
@@ -199,11 +206,10 @@ class Reconciler:
         async with self._bus.respond(subject, self._allocations, queue="reconciler"), asyncio.TaskGroup() as group:
             tasks = [group.create_task(work, name=name) for name, work in self._parts()]
             await stop.wait()
-            self.queue.gate.clear()
-            self.adopting.queue.gate.clear()
+            self._close_gates()
             await self._drain()
-            self.queue.close()
-            self.adopting.queue.close()
+            for queue in self._queues:
+                queue.close()
             for task in tasks:
                 task.cancel()
 
@@ -223,6 +229,9 @@ class Reconciler:
         yield "reconcile", self.queue.run(self.worker.work)
         yield "adopt", self.adopting.queue.run(self.adopting.work, width=ADOPTING)
         yield "hear why they wait", self.adopting.hear()
+        if self.sharing.shared is not None:
+            yield "sharepods", self.sharing.shared.run()
+            yield "share", self.sharing.queue.run(self.sharing.work, width=SHARING)
 
     async def _follow(self) -> None:
         async with aclosing(follow(self._bus, self._state)) as commits:
@@ -238,14 +247,21 @@ class Reconciler:
         """Opens the queue when work may begin: then everything is looked at, whatever happened meanwhile."""
         while True:
             if not self.may_act():
-                self.queue.gate.clear()
-                self.adopting.queue.gate.clear()
+                self._close_gates()
             elif not self.queue.gate.is_set():
                 _log.info("active", extra={"pods": len(self.pods.store.objects), "ledger": self._state.sequence})
                 self.everything()
-                self.queue.gate.set()
-                self.adopting.queue.gate.set()
+                for queue in self._queues:
+                    queue.gate.set()
             await asyncio.sleep(GATE_S)
+
+    @property
+    def _queues(self) -> tuple[WorkQueue, ...]:
+        return self.queue, self.adopting.queue, self.sharing.queue
+
+    def _close_gates(self) -> None:
+        for queue in self._queues:
+            queue.gate.clear()
 
     async def _sweep(self) -> None:
         while True:
@@ -275,6 +291,7 @@ class Reconciler:
         self.facts.everything()
         self.shares.everything()
         self.adopting.everything()
+        self.sharing.everything()
 
     def tidy(self) -> None:
         """Forget words about requests that are over."""
@@ -295,6 +312,7 @@ class Reconciler:
         self.facts.pods_changed(changes)
         self.shares.pods_changed(changes)
         self.adopting.pods_changed(changes)
+        self.sharing.pods_changed(changes)
 
     def _node_reported(self, node: str) -> None:
         """Its pods may wait for what it has prepared now."""

@@ -18,7 +18,7 @@ from typing import Generic, Literal
 
 import msgspec
 
-from reconciler.objects import Node, Object, Pod
+from reconciler.objects import Node, Object, Pod, SharePod
 
 
 class Change(msgspec.Struct, Generic[Object], frozen=True, kw_only=True):
@@ -30,13 +30,13 @@ class Change(msgspec.Struct, Generic[Object], frozen=True, kw_only=True):
     before: Object | None = None
 
 
-def key_of(found: Pod | Node) -> str:
+def key_of(found: Pod | Node | SharePod) -> str:
     """`<namespace>/<name>`, or the name of what has no namespace."""
     metadata = found.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
-def version_of(found: Pod | Node) -> int:
+def version_of(found: Pod | Node | SharePod) -> int:
     """Its resource version. They are numbers that grow in the whole cluster; what is none counts as the oldest."""
     text = found.metadata.resource_version
     return int(text) if text.isdecimal() else 0

@@ -25,8 +25,9 @@ from scheduler.constraint_rules import constraints, refuse
 MAX_BYTES = 64 * 1024
 """Of one request; the stream refuses larger ones too."""
 
-DEVICE_VARIABLES = ("NVIDIA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_MPS_", "LD_", "GPUBUS_")
-"""Prefixes of variables that pick devices, load code into every process, or are ours."""
+DEVICE_VARIABLES = ("NVIDIA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "CUDA_MPS_", "LD_", "POD_MANAGER_", "GPUBUS_")
+"""Prefixes of variables that pick devices, load code into every process, tell a pod its share, or are ours: all that
+no pod can be made with, so that nothing is refused later that was taken here."""
 
 RESERVED_KEYS = ("gpubus.dev", "kubernetes.io", "k8s.io")
 """Domains of labels and annotations that belong to us or to Kubernetes, with all their subdomains."""

@@ -16,6 +16,7 @@ from bus.protocol import Bus, BusUnavailable
 from bus.runtime.retry import retrying
 from contracts import subjects
 from contracts.outcomes import Allocation
+from contracts.quotas import NamespaceQuota
 from contracts.units import NodeName
 from scheduler import rebuild
 from scheduler.batch import Author
@@ -124,6 +125,7 @@ class Leader:
                     ("explain", term.explain_pending()),
                     ("keep-the-log", term.keep_the_log()),
                     ("keep-the-clock", term.keep_the_clock()),
+                    ("prepare", term.prepare()),
                     ("checkpoints", checkpoints.run()),
                     ("term-end", self._end(stop, over)),
                 )
@@ -167,12 +169,13 @@ class Leader:
         if not gathering.done():
             gathering.cancel()
             return False
-        found, past, waiting = gathering.result()
+        found, past, waiting, quotas = gathering.result()
         for pod in rebuild.duplicates(found):
             _log.error("a pod has the name or uid of another one and runs uncounted; remove it", extra={"pod": pod})
         reason = f"rebuilt from {len(found)} pods in Kubernetes" if found else "an empty cluster"
         epoch = self.ledger.state.epoch or secrets.token_hex(4)
-        parts = list(rebuild.parts(rebuild.groups(self.ledger.state, epoch, found, waiting, reason=reason)))
+        records = rebuild.groups(self.ledger.state, epoch, found, waiting, quotas=quotas, reason=reason)
+        parts = list(rebuild.parts(records))
         for index, part in enumerate(parts, 1):
             commit = commit_after(
                 self.ledger.state,
@@ -186,7 +189,9 @@ class Leader:
                 causes=(rebuild.GOES_ON,) if index < len(parts) else (),
             )
             await self.ledger.append(commit)
-        _log.info("a new epoch", extra={"epoch": epoch, "reason": reason, "waiting": len(waiting)})
+        _log.info(
+            "a new epoch", extra={"epoch": epoch, "reason": reason, "waiting": len(waiting), "quotas": len(quotas)}
+        )
         return True
 
     async def _unfinished(self) -> bool:
@@ -194,10 +199,12 @@ class Leader:
         pool, patience_s = self.settings.pool, self.settings.rebuild_timeout_s
         return await retrying("read the end of the log", deadline_s=patience_s)(rebuild.unfinished, self.bus, pool)
 
-    async def _gather(self) -> tuple[tuple[Allocation, ...], rebuild.History, rebuild.Waiting]:
+    async def _gather(
+        self,
+    ) -> tuple[tuple[Allocation, ...], rebuild.History, rebuild.Waiting, tuple[NamespaceQuota, ...]]:
         found = await rebuild.allocations(self.bus, patience_s=self.settings.rebuild_timeout_s)
         past = await rebuild.history(self.bus)
-        return found, past, await rebuild.waiting_requests(self.bus, past)
+        return found, past, await rebuild.waiting_requests(self.bus, past), await rebuild.quotas(self.bus)
 
 
 def turn_away(inbox: Inbox) -> None:

@@ -1,6 +1,7 @@
 """Beginning an epoch: an empty ledger may only begin when Kubernetes has said what runs.
 
-In: the reconciler's pages of allocations, read from pods alone, and what the events and requests streams still hold.
+In: the reconciler's pages of allocations, read from pods alone, what operators said of quotas, and what the events and
+requests streams still hold.
 Out: the records of the first commits. Nothing that runs is forgotten, nothing that ended runs again, and a request that
 waited when the ledger was lost waits again. With nothing anywhere, the epoch begins empty.
 
@@ -18,15 +19,16 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from bus.codec import ask
+from bus.codec import ask, decode
 from bus.ledger.follow import last_commit
 from bus.ledger.state import LedgerState
 from bus.protocol import Bus, Received
 from bus.runtime.retry import GaveUp, retrying
 from contracts import subjects
-from contracts.decisions import Accepted, Adopted, EpochStarted, Placement, Record
+from contracts.decisions import Accepted, Adopted, EpochStarted, Placement, QuotaSet, Record
 from contracts.messages import encode
 from contracts.outcomes import Allocation, AllocationsPage, AskAllocations, RequestEvent
+from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest
 from contracts.units import RequestKey, RequestUid, request_key
 from scheduler.admission import Admitted, admit
@@ -55,21 +57,26 @@ class History(msgspec.Struct, kw_only=True):
     """Requests whose last word was that they wait, with their sequence in the requests stream."""
 
 
-def records(epoch: str, found: tuple[Allocation, ...], waiting: Waiting, *, reason: str) -> Iterator[Record]:
-    """All records of a new epoch, in order. Pure."""
-    for group in groups(LedgerState(), epoch, found, waiting, reason=reason):
-        yield from group
-
-
 def groups(
-    state: LedgerState, epoch: str, found: tuple[Allocation, ...], waiting: Waiting, *, reason: str
+    state: LedgerState,
+    epoch: str,
+    found: tuple[Allocation, ...],
+    waiting: Waiting,
+    *,
+    quotas: tuple[NamespaceQuota, ...] = (),
+    reason: str,
 ) -> Iterator[tuple[Record, ...]]:
     """What `state` lacks, in order, in groups that belong in one commit. Pure.
+
+    Quotas come before anything that could be decided: nothing is placed as if there were none.
 
     A request keeps the uid that its pod carries; one that waited gets a new one. Accepted alone would be decided again.
     """
     if not state.epoch:
         yield (EpochStarted(epoch=epoch, reason=reason),)
+    for quota in quotas:
+        if state.quotas.get(quota.namespace) != quota:
+            yield (QuotaSet(quota=quota),)
     taken = set(state.by_key)
     for one in _first_of_each(found)[0]:
         key = request_key(one.namespace, one.request.name)
@@ -188,6 +195,24 @@ def _remember(past: History, message: Received) -> None:
         past.waiting[key] = max(event.request_sequence, past.waiting.get(key, 0))
     elif event.phase != "refused":
         past.waiting.pop(key, None)
+
+
+async def quotas(bus: Bus) -> tuple[NamespaceQuota, ...]:
+    """The last word on each namespace, as operators left it in the stream; in the order in which they said it.
+
+    One that cannot be read, or speaks of another namespace than its subject, is passed by here; `intake` buries it.
+    """
+    channel = subjects.NAMESPACE_QUOTAS
+    found: dict[str, NamespaceQuota] = {}
+    async with contextlib.aclosing(bus.read(channel.stream, subject=channel.wildcard)) as batches:
+        async for batch in batches:
+            for message in batch.messages:
+                seen = decode(channel, message)
+                if isinstance(seen, NamespaceQuota) and channel.parse(message.subject) == {"namespace": seen.namespace}:
+                    found[seen.namespace] = seen
+            if batch.caught_up:
+                break
+    return tuple(found.values())
 
 
 async def waiting_requests(bus: Bus, past: History) -> Waiting:

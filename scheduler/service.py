@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 
 from bus.lease import Lease
@@ -20,6 +21,7 @@ from bus.runtime.exits import EndProcess, ExitCode
 from bus.runtime.process import Process
 from scheduler import policyfile
 from scheduler.batch import Author
+from scheduler.compiledcode import make_writable
 from scheduler.core.policies import POLICIES
 from scheduler.leader import Leader
 from scheduler.metrics import Metrics
@@ -95,6 +97,7 @@ class Scheduler:
 def _warm_up(policy: str) -> None:
     """What the default policy computes with is compiled, or loaded, before the first request waits for it."""
     if POLICIES[policy].menu is not None:
+        make_writable(os.environ)
         from scheduler.core.arrays.warm import warm_up  # noqa: PLC0415 - numba takes a second; other policies do without
 
         warm_up()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from autoscaler.core.elastic_life import FINAL, Sight
-from autoscaler.core.elastic_trainers import Trainer, request_of, trainer_name, unpack
+from autoscaler.core.elastic_trainers import Trainer, cause_of, request_of, trainer_name, unpack
 from contracts.requests import PodRequest, Withdraw
 from contracts.workloads import Job, JobStatus, ShrinkNotice
 
@@ -52,7 +52,7 @@ def actions(
         asks=tuple(request_of(job, status, index) for index in asks) if status.phase not in FINAL else (),
         notice=_notice(status, told, _last_deadline(live, told)) if told else None,
         withdrawals=tuple(
-            Withdraw(name=trainer_name(job.name, index), reason=_why(status), cause=f"job {job.name}")
+            Withdraw(name=trainer_name(job.name, index), reason=_why(status), cause=cause_of(job.name))
             for index in sorted(due)
         ),
         again_ms=min((live[index].deadline_ms for index in told), default=None),

@@ -16,17 +16,14 @@ replaced if the job is fault tolerant, `max_failures` times; one that lost its n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
-from autoscaler.core.elastic_trainers import Trainer, Trainers, faults, pack, staying, unpack
-from contracts.workloads import Job, JobPhase, JobStatus, ScaleRecord
-
-HISTORY = 20
-PATIENCE_MS = 120_000
-"""A trainer above the minimum that waits for so long is given up: there is no room, whatever was said before."""
+from autoscaler.core.elastic_target import retarget
+from autoscaler.core.elastic_trainers import Trainer, Trainers, pack, staying, unpack
+from contracts.workloads import Job, JobPhase, JobStatus
 
 FINAL: frozenset[JobPhase] = frozenset({"succeeded", "failed", "stopped"})
 AFTER: dict[JobPhase, frozenset[JobPhase]] = {
@@ -40,93 +37,9 @@ AFTER: dict[JobPhase, frozenset[JobPhase]] = {
 }
 """Which phase may follow which; from a final one only when the job is published again."""
 
-Sight = Literal["absent", "pending", "placed", "running", "succeeded", "failed", "lost"]
-"""What the ledger says of a trainer. absent: it has no such request. lost: it ended, and not by itself."""
-
-
-class Stale(Exception):  # noqa: N818 - named by what is the case
-    """The target was computed from generation `based_on`, the job is at `present`."""
-
-    def __init__(self, based_on: int, present: int) -> None:
-        super().__init__(f"a target made from generation {based_on}, the job is at {present}")
-        self.based_on = based_on
-        self.present = present
-
-
-def begun(job: Job, namespace: str, sequence: int, before: JobStatus | None, now_ms: int) -> JobStatus:
-    """The first status of a job that is published for the first time, or again after its end."""
-    first = before.next_index if before else 0
-    history = before.history if before else ()
-    base = JobStatus(
-        namespace=namespace,
-        name=job.name,
-        phase="failed",
-        generation=before.generation if before else 0,
-        next_index=first,
-        history=history,
-        job_sequence=sequence,
-        cause=job.cause,
-    )
-    if wrong := "; ".join(faults(job)):
-        return msgspec.structs.replace(base, reason=wrong)
-    if job.stopped:
-        return msgspec.structs.replace(base, phase="stopped", reason="published as stopped")
-    size = job.min_trainers if job.min_trainers > 1 else 0
-    started = msgspec.structs.replace(base, phase="creating", gang_first=first, gang_size=size)
-    return retarget(started, job.min_trainers, based_on=base.generation, rule="begin", now_ms=now_ms)
-
-
-def retarget(
-    status: JobStatus,
-    target: int,
-    *,
-    based_on: int,
-    rule: str,
-    now_ms: int,
-    notice_ms: int = 0,
-    leave: Collection[int] = (),
-) -> JobStatus:
-    """Another number of trainers: some are asked for, or some are told to leave.
-
-    Args:
-        status: not final.
-        target: absolute, so that doing it twice changes nothing.
-        based_on: the generation that it was computed from.
-        rule: why, for the history.
-        now_ms: wall clock.
-        notice_ms: what those who leave are given.
-        leave: who should leave, as far as they are still there; the rest is chosen, the leader last.
-
-    Raises:
-        Stale: the job has moved on since.
-    """
-    if based_on != status.generation:
-        raise Stale(based_on, status.generation)
-    trainers = unpack(status)
-    present = staying(trainers)
-    chosen = [index for index in present[1:] if index in set(leave)]
-    rest = [index for index in present if index not in chosen]
-    chosen += reversed(rest[max(target, 0) :])
-    _tell(trainers, chosen, now_ms + notice_ms)
-    count = target - len(staying(trainers))
-    for index in range(status.next_index, status.next_index + count):
-        trainers[index] = Trainer("asked")
-    record = ScaleRecord(at_ms=now_ms, generation=status.generation + 1, before=status.target, after=target, rule=rule)
-    return msgspec.structs.replace(
-        status,
-        phase=status.phase if status.phase in ("creating", "stopping") else "scaling",
-        generation=status.generation + 1,
-        target=target,
-        trainers=pack(trainers),
-        next_index=status.next_index + max(0, count),
-        changed_ms=now_ms,
-        history=(*status.history, record)[-HISTORY:],
-    )
-
-
-def _tell(trainers: Trainers, leaving: Collection[int], deadline_ms: int) -> None:
-    for index in leaving:
-        trainers[index] = Trainer("leaving", deadline_ms)
+Sight = Literal["absent", "pending", "placed", "running", "going", "succeeded", "failed", "lost"]
+"""What the ledger says of a trainer. absent: it has no such request. going: withdrawn or evicted, and still there.
+lost: it ended, and not by itself."""
 
 
 def step(job: Job, status: JobStatus, seen: Mapping[int, Sight], now_ms: int) -> JobStatus:
@@ -146,8 +59,8 @@ def step(job: Job, status: JobStatus, seen: Mapping[int, Sight], now_ms: int) ->
             stopping, 0, based_on=status.generation, rule="stopped", now_ms=now_ms, notice_ms=job.notice_s * 1000
         )
     counted = _counted(status, seen)
-    ended = _ended(job, counted)
-    return ended if ended is not None else _going_on(job, counted, seen, now_ms)
+    final = _ended(job, counted)
+    return final if final is not None else _going_on(counted, seen, now_ms)
 
 
 def _closing(status: JobStatus, seen: Mapping[int, Sight]) -> JobStatus:
@@ -189,16 +102,16 @@ def _ended(job: Job, status: JobStatus) -> JobStatus | None:
     tolerant = job.fault_tolerant if job.fault_tolerant is not None else job.min_trainers < job.max_trainers
     most = (job.max_failures if job.max_failures is not None else job.max_trainers) if tolerant else 0
     if status.phase == "stopping":
-        return None if status.trainers else _end(status, "stopped", status.reason)
+        return None if status.trainers else ended(status, "stopped", status.reason)
     if status.failed > most:
         why = f"{status.failed} trainers failed, at most {most} may"
-        return _end(status, "failed", why if tolerant else "a trainer failed and the job is not fault tolerant")
+        return ended(status, "failed", why if tolerant else "a trainer failed and the job is not fault tolerant")
     if status.succeeded and not status.trainers:
-        return _end(status, "succeeded", f"{status.succeeded} trainers have finished")
+        return ended(status, "succeeded", f"{status.succeeded} trainers have finished")
     return None
 
 
-def _end(status: JobStatus, phase: JobPhase, reason: str) -> JobStatus:
+def ended(status: JobStatus, phase: JobPhase, reason: str) -> JobStatus:
     """Whoever is left leaves at once."""
     trainers: Trainers = {index: Trainer("leaving", 0) for index in unpack(status)}
     return msgspec.structs.replace(
@@ -206,8 +119,8 @@ def _end(status: JobStatus, phase: JobPhase, reason: str) -> JobStatus:
     )
 
 
-def _going_on(job: Job, status: JobStatus, seen: Mapping[int, Sight], now_ms: int) -> JobStatus:
-    status = _replaced(job, status)
+def _going_on(status: JobStatus, seen: Mapping[int, Sight], now_ms: int) -> JobStatus:
+    status = _replaced(status)
     trainers = unpack(status)
     settled = not any(t.state == "leaving" for t in trainers.values()) and status.waiting == 0
     full = settled and all(seen.get(index) == "running" for index in trainers)
@@ -225,7 +138,7 @@ def _reason(status: JobStatus, phase: JobPhase) -> str:
     return status.reason if phase == "stopping" else f"{status.running} of {status.target} trainers are running"
 
 
-def _replaced(job: Job, status: JobStatus) -> JobStatus:
+def _replaced(status: JobStatus) -> JobStatus:
     """As many as the target says; when some have finished their work, those that are left are enough."""
     trainers = unpack(status)
     missing = status.target - len(staying(trainers))
@@ -238,14 +151,3 @@ def _replaced(job: Job, status: JobStatus) -> JobStatus:
     return msgspec.structs.replace(
         status, trainers=pack(trainers), next_index=first + missing, waiting=status.waiting + missing
     )
-
-
-def impatient(job: Job, status: JobStatus, now_ms: int, patience_ms: int = PATIENCE_MS) -> int | None:
-    """The target without the trainers that have waited too long, or None: nothing to give up.
-
-    At least the minimum is wanted however long it takes.
-    """
-    if status.phase != "scaling" or not status.waiting_since_ms or now_ms - status.waiting_since_ms < patience_ms:
-        return None
-    target = max(job.min_trainers, status.target - status.waiting)
-    return target if target < status.target else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from autoscaler.core.elastic_shape import Shape
+from contracts.decisions import Placement
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,12 @@ class Load:
         self.cpu += shape.cpu_milli * count
         self.memory += shape.memory_mib * count
         self.cards += shape.card_milli * count
+
+    def count(self, seat: Placement, sign: int) -> None:
+        """A seat is counted too (1), or not any more (-1)."""
+        self.cpu += sign * seat.cpu_milli
+        self.memory += sign * seat.memory_mib
+        self.cards += sign * sum(piece.share_milli for piece in seat.slices)
 
     def overloaded(self, shape: Shape) -> bool:
         """Whether too much is asked for of something that the shape asks for: taking one away would help."""

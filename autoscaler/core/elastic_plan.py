@@ -69,9 +69,7 @@ def _shrink(order: Sequence[Change], room: Room, load: Load) -> int:
     passes = 1
     while active := [c for c in active if c.planned > c.runner.minimum and load.overloaded(c.runner.shape)]:
         passes += 1
-        for change in active:
-            if load.overloaded(change.runner.shape):
-                dropped.append((change, _drop(change, room, load, "overload")))
+        dropped += [(c, _drop(c, room, load, "overload")) for c in active if load.overloaded(c.runner.shape)]
     for change, seat in reversed(dropped):
         if load.bears(change.runner.shape):
             change.stay(seat)

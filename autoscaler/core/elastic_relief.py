@@ -6,8 +6,8 @@ or not at all: what was given up for a part of it is taken back. A job yields to
 
 One seat is looked for first, around all jobs, one each. Only when no single one is enough, the node is taken that needs
 the fewest; of equals the first. That search looks at every seat. So a round makes `MAX_SEARCHES` of them at most, and
-finds `MAX_YIELDS` single seats: the next round goes on, with what has become free meanwhile. What was in vain for one is
-not tried again for its like.
+finds `MAX_YIELDS` single seats: the next round goes on, with what has become free meanwhile. What was in vain for one
+is not tried again for its like.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from contracts.workloads import Job, JobStatus, TrainerSpan
 MAX_GANG = 256
 """Members that a gang may begin with."""
 MAX_NAME = 50
+MAX_ENV = 126
+"""Variables of its own: a request may have two more."""
 JOB_VARIABLE, INDEX_VARIABLE = "JOB_NAME", "TRAINER_INDEX"
 """What a trainer is told of itself. Not how many there are: that changes while it runs."""
 
@@ -64,6 +66,11 @@ def trainer_name(job: str, index: int) -> str:
     return f"{job}-t{index}"
 
 
+def cause_of(job: str) -> str:
+    """What stands in the request of a trainer: a request of somebody else with such a name has another one."""
+    return f"job {job}"
+
+
 def trainer_index(job: str, name: str) -> int | None:
     """The index in the name of a request, or None when it is no trainer of that job."""
     head, _, tail = name.rpartition("-t")
@@ -83,7 +90,7 @@ def request_of(job: Job, status: JobStatus, index: int) -> PodRequest:
         gang=gang,
         node_selector=job.node_selector,
         tolerations=job.tolerations,
-        cause=f"job {job.name}",
+        cause=cause_of(job.name),
     )
 
 
@@ -116,5 +123,5 @@ def faults(job: Job) -> Iterable[str]:
     longest = len(trainer_name(job.name, 10**5 - 1))
     if longest > MAX_NAME:
         yield f"name of {len(job.name)} characters: its trainers' names would have {longest}, at most {MAX_NAME}"
-    if len(job.pod.env) > 126:
-        yield f"pod.env of {len(job.pod.env)} variables: at most 126, two are added"
+    if len(job.pod.env) > MAX_ENV:
+        yield f"pod.env of {len(job.pod.env)} variables: at most {MAX_ENV}, two are added"

@@ -109,13 +109,14 @@ def _panic(inputs: Inputs, memory: Memory) -> int | None:
     """A burst: up by the short window at once, down not before a whole stable window without one."""
     if memory.panic_at_ms is None or inputs.now_ms - memory.panic_at_ms >= inputs.stable_ms:
         return None
-    return max(inputs.current, *(ceil_div(load or 0, inputs.each_milli) for load in inputs.loads))
+    return max(inputs.current, ceil_div(inputs.panic_milli or 0, inputs.each_milli))
 
 
 def _up(inputs: Inputs, _: Memory) -> int | None:
-    need = ceil_div(inputs.stable_milli or 0, inputs.each_milli)
-    above = (inputs.stable_milli or 0) * 100 > inputs.current * inputs.each_milli * (100 + inputs.tolerance_percent)
-    return need if above and need > inputs.current else None
+    """What both windows show: a peak that the long one remembers, and a single false reading, add nothing later."""
+    load = min(inputs.stable_milli or 0, inputs.panic_milli or 0)
+    above = load * 100 > inputs.current * inputs.each_milli * (100 + inputs.tolerance_percent)
+    return max(inputs.current, ceil_div(load, inputs.each_milli)) if above else None
 
 
 def _filling(inputs: Inputs, _: Memory) -> int | None:

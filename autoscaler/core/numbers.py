@@ -104,11 +104,6 @@ class Inputs(Value, frozen=True, kw_only=True):
         """Load that one replica is to carry, at its target."""
         return max(1, (self.capacity_milli or 0) * self.target_percent // 100)
 
-    @property
-    def loads(self) -> tuple[int | None, int | None]:
-        """Of both windows."""
-        return self.stable_milli, self.panic_milli
-
     def memory(self) -> Memory:
         """As it came."""
         return Memory(

@@ -87,6 +87,12 @@ def capacity_of(points: Iterable[Point], model: str, share_milli: int, partition
     return min((point.rate_milli for point in here), default=None)
 
 
+def learned(points: Iterable[Point], new: Point) -> tuple[Point, ...]:
+    """With a new measurement in the place of the older one of the same slice, if there is one."""
+    here = (new.model, new.share_milli, new.partition_percent)
+    return (*(p for p in points if (p.model, p.share_milli, p.partition_percent) != here), new)
+
+
 def measured_milli(answered: int, busy_ms: int) -> int | None:
     """Calls per second of a replica at full load, from seasoned replicas only; None = too few calls to tell.
 

@@ -13,7 +13,7 @@ import msgspec
 from autoscaler.core.horizontal import decide
 from autoscaler.core.numbers import Decision, Inputs, Memory
 from autoscaler.core.replicas import Counts
-from autoscaler.core.windows import Samples, average, is_full, silent_ms
+from autoscaler.core.windows import Samples, average, fills, silent_ms
 from contracts.workloads import Function, ScaleDecision, Scaling
 
 CALL = 1000
@@ -58,7 +58,7 @@ def inputs_of(
         now_ms=now_ms,
         stable_milli=stable.load_milli,
         panic_milli=panic.load_milli,
-        stable_full=int(is_full(samples, now_ms, function.scaling.stable_s * S)),
+        stable_full=int(fills(stable, function.scaling.stable_s * S)),
         silent_ms=silent_ms(samples, now_ms),
         waiting=waiting,
         hot_ready=counts.hot_ready,

@@ -28,7 +28,7 @@ class Replica(Value, frozen=True, kw_only=True):
     phase: Phase = "Pending"
     ready: bool = False
     ready_ms: int | None = None
-    """When it last became ready."""
+    """When it last became ready; None = never yet."""
     created_ms: int | None = None
     deleting: bool = False
     draining_since_ms: int | None = None
@@ -51,7 +51,8 @@ class Counts(Value, frozen=True, kw_only=True):
     warm_coming: int = 0
     draining: int = 0
     busy: int = 0
-    """Of the ready and the draining: those with calls in progress, or silent about it."""
+    """Of the hot and the draining: those that tell of calls in progress. A silent one is not among them: it is drained
+    before it goes, and does not keep a function from going to zero for ever."""
 
     @property
     def planned(self) -> int:
@@ -84,9 +85,14 @@ def is_warm(replica: Replica) -> bool:
     return is_active(replica) and replica.warm and not is_draining(replica)
 
 
+def has_served(replica: Replica) -> bool:
+    """It was ready once, so it may hold calls, also if nothing is heard of it now."""
+    return replica.ready or replica.ready_ms is not None
+
+
 def is_busy(replica: Replica) -> bool:
-    """Something may fail if it is deleted now. A ready one that has not told how much it works on counts as busy."""
-    return replica.in_flight != 0 if replica.ready else bool(replica.in_flight)
+    """Something may fail if it is deleted now: it has calls, or it has served and does not tell."""
+    return replica.in_flight != 0 if has_served(replica) else bool(replica.in_flight)
 
 
 def counts(replicas: Iterable[Replica]) -> Counts:
@@ -101,7 +107,7 @@ def counts(replicas: Iterable[Replica]) -> Counts:
         warm_ready=sum(replica.ready for replica in warm),
         warm_coming=sum(not replica.ready for replica in warm),
         draining=len(draining),
-        busy=sum(is_busy(replica) for replica in (*hot, *draining)),
+        busy=sum(bool(replica.in_flight) for replica in (*hot, *draining)),
     )
 
 

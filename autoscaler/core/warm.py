@@ -6,10 +6,11 @@ refilled behind a promotion, and is the first thing given back when somebody wai
 
 More are wanted:     1. call back those that drain (the latest first), 2. promote warm ones that are ready, then
                      warm ones that still start, 3. create.
-Fewer are wanted:    1. withdraw those that have not started, 2. drain idle ones, 3. drain those with calls; each in
+Fewer are wanted:    1. withdraw those that never served, 2. drain idle ones, 3. drain those with calls; each in
                      the order of `order`. The last of them go to the warm pool instead, while that is short.
-Draining is over:    no calls left, or `drain_ms` have passed; then it is withdrawn. A ready replica is never withdrawn
-                     without that, also an idle one: it may be taking a call at this moment.
+Draining is over:    no calls left, or `drain_ms` have passed; then it is withdrawn. A replica that serves, or has, is
+                     never withdrawn without that, also an idle one: it may be taking a call at this moment.
+Warm ones:           those beyond the wanted number are withdrawn, or drained while they finish what they had.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import chain
 
 from autoscaler.core.names import free_names
 from autoscaler.core.order import deletion_order
-from autoscaler.core.replicas import Replica, is_active, is_busy, is_draining, is_hot, is_warm
+from autoscaler.core.replicas import Replica, has_served, is_active, is_busy, is_draining, is_hot, is_warm
 from contracts.messages import Value
 
 Names = tuple[str, ...]
@@ -64,28 +65,33 @@ def plan(
         pressure: somebody waits for the cards: the warm are given back, none is made.
     """
     hot = [replica for replica in replicas if is_hot(replica)]
-    warm = [replica for replica in deletion_order(replicas, now_ms) if is_warm(replica)]
+    warm = deletion_order([replica for replica in replicas if is_warm(replica)], now_ms)
     back = _called_back(replicas, target - len(hot), now_ms, drain_ms)
     risen = _promoted(warm, target - len(hot) - len(back))
     leaving = _leaving(hot, len(hot) - target, now_ms)
-    left = [replica for replica in warm if replica not in risen]
+    left = _without(warm, risen)
     room = 0 if pressure else warm_target
     stay = [replica for replica in leaving if replica.ready][: -1 - max(0, room - len(left)) : -1]
-    gone = [replica for replica in leaving if replica not in stay]
+    gone = _without(leaving, stay)
     missing = max(0, target - len(hot) - len(back) - len(risen))
     short = max(0, room - len(left) - len(stay))
     names = free_names(function, {replica.name for replica in replicas}, missing + short, reserved)
+    spare = left[: max(0, len(left) - room)]
     return Plan(
         promote=_names(chain(back, risen)),
         create=names[:missing],
         create_warm=names[missing:],
         demote=_names(stay),
-        drain=_names(replica for replica in gone if replica.ready),
+        drain=_names(
+            chain(
+                (replica for replica in gone if has_served(replica)), (replica for replica in spare if is_busy(replica))
+            )
+        ),
         withdraw=_names(
             chain(
-                (replica for replica in gone if not replica.ready),
-                (replica for replica in replicas if _drained(replica, now_ms, drain_ms) and replica not in back),
-                left[: max(0, len(left) - room)],
+                (replica for replica in gone if not has_served(replica)),
+                _without([replica for replica in replicas if _drained(replica, now_ms, drain_ms)], back),
+                (replica for replica in spare if not is_busy(replica)),
             )
         ),
     )
@@ -97,15 +103,15 @@ def _called_back(replicas: Sequence[Replica], count: int, now_ms: int, drain_ms:
     return sorted(draining, key=lambda r: (-(r.draining_since_ms or 0), r.name))[: max(0, count)]
 
 
-def _promoted(warm: list[Replica], count: int) -> list[Replica]:
+def _promoted(warm: Sequence[Replica], count: int) -> list[Replica]:
     """The steadiest first: the reverse of the deletion order, in which ready ones come last."""
-    return warm[::-1][: max(0, count)]
+    return list(warm[::-1][: max(0, count)])
 
 
 def _leaving(hot: list[Replica], count: int, now_ms: int) -> list[Replica]:
-    """Not ready, then idle, then busy, each in deletion order."""
-    ordered = deletion_order(hot, now_ms)
-    return sorted(ordered, key=lambda replica: (replica.ready, is_busy(replica)))[: max(0, count)]
+    """Those that never served, then idle ones, then busy ones, each in deletion order."""
+    ordered = deletion_order(hot, now_ms) if count > 0 else ()
+    return sorted(ordered, key=lambda replica: (has_served(replica), is_busy(replica)))[: max(0, count)]
 
 
 def _drained(replica: Replica, now_ms: int, drain_ms: int) -> bool:
@@ -114,6 +120,11 @@ def _drained(replica: Replica, now_ms: int, drain_ms: int) -> bool:
 
 def _overdue(replica: Replica, now_ms: int, drain_ms: int) -> bool:
     return is_active(replica) and now_ms - (replica.draining_since_ms or 0) >= drain_ms
+
+
+def _without(replicas: Sequence[Replica], others: Sequence[Replica]) -> list[Replica]:
+    names = {replica.name for replica in others}
+    return [replica for replica in replicas if replica.name not in names]
 
 
 def _names(replicas: Iterable[Replica]) -> Names:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from gpubus.cli.exits import Exit, exit_of
 from gpubus.errors import FrontError, LocalFailure
+from scheduler.compiledcode import make_writable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from gpubus.cli.app import build  # noqa: PLC0415
     from gpubus.cli.words import spelt_out  # noqa: PLC0415
 
+    make_writable(os.environ)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         app = build(given[0] if given else "")

@@ -13,6 +13,8 @@ from gpubus.cli.common import Common, Format, Namespace, address, connected, run
 from gpubus.cli.exits import Exit
 from gpubus.cli.submit import read_text
 from gpubus.errors import AnswerIsNo, UsageError
+from gpubus.functions import Again, decisions
+from gpubus.render import scaling
 from gpubus.render.enforced import of_request
 from gpubus.render.explain import explanation
 from gpubus.settings import ClientSettings
@@ -31,7 +33,8 @@ def explain(
 
     Placed: node, cards, policy, the score of the choice and of the runner-up.
     Pending: what is needed, what is free, where it came closest, and the nearest change that would fit.
-    Exit status 1 when there is no such request.
+    A function or job: its last scale decisions, what they were made from, and whether that gives the same again.
+    Exit status 1 when there is nothing of that name.
 
     Try:
 
@@ -62,11 +65,23 @@ async def _explain(namespace: str, name: str, settings: ClientSettings, output: 
         answer = await client.explain(name, namespace=namespace)
         node = answer.placement.node if answer.placement and output != "json" else ""
         reports = await client.enforcement(node) if node else []
+        decided = [] if answer.known else await decisions(client, namespace, name)
+    if decided:
+        return _tell_scaling(decided, output)
     if not answer.known:
-        raise AnswerIsNo(f"there is no request {namespace}/{name}")
+        raise AnswerIsNo(f"there is no request, function or job {namespace}/{name}")
     _show(answer, output, what_if=False)
     cards = [piece.card for piece in answer.placement.slices] if answer.placement else []
     show_all(Text(f"enforced  {line}") for report in reports for line in of_request(answer.uid, cards, report))
+    return Exit.OK
+
+
+def _tell_scaling(decided: list[Again], output: str) -> Exit:
+    """A function or a job has no place of its own; what there is to tell is why it has the size it has."""
+    if output == "json":
+        show_json(decided)
+    else:
+        show_all(scaling.story(decided))
     return Exit.OK
 
 

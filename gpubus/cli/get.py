@@ -1,4 +1,4 @@
-"""`gpubus get requests|cards|nodes`: the ledger as tables."""
+"""`gpubus get requests|cards|nodes|quotas|functions`: the ledger, and how functions stand, as tables."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from gpubus.cli.common import Common, Everywhere, Format, Namespace, connected, 
 from gpubus.cli.exits import Exit
 from gpubus.client import Client
 from gpubus.errors import UsageError
+from gpubus.functions import functions
 from gpubus.hearing import LISTEN_S, Hearing
-from gpubus.render import tables
+from gpubus.render import scaling, tables
 from gpubus.render.enforced import by_card, of_card
+from gpubus.render.quotas import quotas
 from gpubus.render.use import cards_columns
 from gpubus.settings import ClientSettings
 
-What = Literal["requests", "cards", "nodes"]
+What = Literal["requests", "cards", "nodes", "quotas", "functions"]
 
 
 def get(
@@ -35,7 +37,7 @@ def get(
     output: Format = "table",
     common: Common | None = None,
 ) -> int:
-    """Show requests, cards or nodes as the ledger has them.
+    """Show requests, cards, nodes or quotas as the ledger has them, or how functions stand.
 
     Try:
 
@@ -45,16 +47,18 @@ def get(
     gpubus get cards
     gpubus get cards -o wide
     gpubus get nodes -o json
+    gpubus get quotas
+    gpubus get functions
     ```
 
     Args:
-        what: requests, cards or nodes.
-        namespace: Namespace of the requests.
-        everywhere: Requests of all namespaces.
+        what: requests, cards, nodes, quotas or functions.
+        namespace: Namespace of the requests or functions.
+        everywhere: Those of all namespaces.
         output: table, wide or json.
         common: Connection.
     """
-    if what != "requests" and (namespace or everywhere):
+    if what not in ("requests", "functions") and (namespace or everywhere):
         raise UsageError(f"{what} are in no namespace")
     settings = (common or Common()).loaded().settings
     space = "" if everywhere else namespace or settings.gpubus.namespace
@@ -78,6 +82,10 @@ async def _get(what: What, namespace: str, settings: ClientSettings, output: str
 async def _rows(client: Client, what: What, namespace: str) -> Sequence[Any]:
     if what == "requests":
         return await client.requests(namespace=namespace)
+    if what == "functions":
+        return await functions(client, namespace)
+    if what == "quotas":
+        return await client.quotas()
     return await (client.cards() if what == "cards" else client.nodes())
 
 
@@ -99,6 +107,10 @@ def _table(
 ) -> Table:
     if what == "requests":
         return tables.requests(rows, now_ms=time.time_ns() // 1_000_000, wide=wide)
+    if what == "quotas":
+        return quotas(rows)
+    if what == "functions":
+        return scaling.functions(rows, wide=wide)
     if what == "nodes":
         return tables.nodes(rows, wide=wide)
     now_ms = time.time_ns() // 1_000_000

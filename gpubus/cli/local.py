@@ -40,9 +40,9 @@ def local(
 ) -> int:
     """Run everything on this machine, with simulated nodes, until Ctrl-C.
 
-    nats-server, the scheduler and the reconciler are the real ones; nodes, kubelets and cards are simulated. Other
-    gpubus commands of the same user find it without flags. Ctrl-C ends all parts within five seconds, with status 0;
-    a second Ctrl-C ends at once.
+    nats-server, scheduler, reconciler and autoscaler are the real ones; nodes, kubelets, cards and the workers of
+    functions are simulated. Other gpubus commands of the same user find it without flags. Ctrl-C ends all parts within
+    five seconds, with status 0; a second Ctrl-C ends at once.
 
     Try:
 
@@ -136,6 +136,8 @@ def _welcome(cluster: LocalCluster) -> Iterator[Text]:
         "gpubus submit --name hello --image registry.example/hello:1 --gpu-share 0.5 --wait",
         "gpubus explain hello",
         "gpubus trace hello",
+        "gpubus scale resize --image registry.example/resize:1 --gpu-share 0.25",
+        "gpubus call resize hello --count 50",
         "gpubus top",
         "gpubus audit",
     ):

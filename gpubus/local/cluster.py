@@ -1,9 +1,10 @@
 """A whole gpubus on one machine: started in order, watched, stopped in order.
 
-    gpubus local (this process)      the span store, the Kubernetes-shaped API with its kubelets, one monitor a node
+    gpubus local (this process)      the span store, the Kubernetes-shaped API with its kubelets, monitors, workers
       ├── nats-server                sync_interval: always
       ├── python -m scheduler        as in production, by settings in its environment
-      └── python -m reconciler       as in production, with a kubeconfig for the embedded API
+      ├── python -m reconciler       as in production, with a kubeconfig for the embedded API
+      └── python -m autoscaler       as in production
 
 What flows in: `Options`. What flows out: the URLs, and nodes that can be made to fail and return. A part that dies
 ends the whole with a `LocalFailure` that carries the end of its log.
@@ -32,6 +33,7 @@ from gpubus.local.monitors import SimulatedMonitors
 from gpubus.local.nodes import NodeSpec
 from gpubus.local.runfile import Running
 from gpubus.local.spanstore import SpanStore
+from gpubus.local.workers import SimulatedWorkers
 
 READY_S = 60.0
 """Longest wait until every node can take pods. Some 4 s on two cores; more when they are busy with other things."""
@@ -58,7 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: tuple[str, ...] = ()
     """Beside those that every cluster has."""
     environment: Mapping[str, str] = {}
-    """More settings for scheduler and reconciler."""
+    """More settings for scheduler, reconciler and autoscaler."""
 
 
 class LocalCluster:
@@ -120,6 +122,7 @@ class LocalCluster:
         await bus.ensure_streams()
         await self._start_services(stack, told)
         self._start_monitors(bus, stack)
+        await stack.enter_async_context(SimulatedWorkers(bus, self.kube).working())
         told(f"{len(self._specs)} simulated nodes  {self.kube.url}  (Kubernetes-shaped API)")
         self.client = Client(bus)
 
@@ -151,7 +154,7 @@ class LocalCluster:
 
     async def _start_services(self, stack: contextlib.AsyncExitStack, told: Told) -> None:
         environment = service_environment(self)
-        services = [self._service(name, environment) for name in ("scheduler", "reconciler")]
+        services = [self._service(name, environment) for name in ("scheduler", "reconciler", "autoscaler")]
         stack.push_async_callback(_stop_together, services)
         for service in services:
             await service.start()
@@ -276,7 +279,7 @@ def _plain_environment() -> dict[str, str]:
 
 
 def service_environment(cluster: LocalCluster) -> dict[str, str]:
-    """Settings of scheduler and reconciler."""
+    """Settings of scheduler, reconciler and autoscaler."""
     here = str(Path(__file__).resolve().parents[2])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {

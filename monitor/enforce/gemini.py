@@ -35,7 +35,7 @@ class Gemini:
     Args:
         folder: KubeShare's folder on the host, with `scheduler` below.
         ports: who listens on the host; None = that cannot be told.
-        borrow: a tenant may use what its neighbours leave idle; else its share is its limit too.
+        borrow: a tenant may use what its neighbours leave idle; else its limit is its share, or the one that is told.
     """
 
     mode: IsolationMode = "gemini"
@@ -70,7 +70,7 @@ class Gemini:
 
     def _files(self, wanted: Sequence[CardShares]) -> Mapping[Path, bytes]:
         """Every file that should stand, those of cards that are not listed included; configuration before ports."""
-        clients = {one.card.uuid: [self._client(a) for a in one.assignments if a.port] for one in wanted}
+        clients = {one.card.uuid: [self._client(a, one) for a in one.assignments if a.port] for one in wanted}
         managers = {one.card.uuid: [_listener(a) for a in one.assignments if a.port] for one in wanted}
         names = {_file_name(uuid): uuid for uuid in clients}
         return (
@@ -92,11 +92,12 @@ class Gemini:
             atomic.nudge(path)
         self._nudged.add(path)
 
-    def _client(self, one: ShareAssignment) -> Client:
+    def _client(self, one: ShareAssignment, of: CardShares) -> Client:
+        limit_milli = WHOLE_CARD if self._borrow else of.limits.get(one.uid, one.share_milli)
         return Client(
             name=_name(one),
-            request_milli=one.share_milli,
-            limit_milli=WHOLE_CARD if self._borrow else one.share_milli,
+            request_milli=min(one.share_milli, limit_milli),
+            limit_milli=limit_milli,
             memory_bytes=one.memory_mib * MIB,
         )
 
@@ -109,7 +110,7 @@ class Gemini:
             managers = read_ports(_content(self._ports / name) or b"")
         except BadFile as error:
             return f"a file of {name} is not ours: {error}"
-        same = set(clients) == {self._client(a) for a in held} and set(managers) == {_listener(a) for a in held}
+        same = set(clients) == {self._client(a, one) for a in held} and set(managers) == {_listener(a) for a in held}
         return "" if same else f"the files of {name} hold other clients than its pods"
 
 

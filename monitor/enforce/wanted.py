@@ -42,6 +42,8 @@ class CardShares(msgspec.Struct, frozen=True, kw_only=True):
 
     card: Card
     assignments: tuple[ShareAssignment, ...] = ()
+    limits: Mapping[RequestUid, int] = {}
+    """The most that one may use, in thousandths, where another limit than its share is wanted."""
 
 
 class PodCpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,21 +106,27 @@ def work(standing: Standing, cards: Iterable[Card]) -> Work:
     refused = _refusals(shares, listed)
     no = {(one.uid, one.what) for one in refused}
     kept = [one for one in shares.assignments if (one.uid, one.card) not in no]
-    return Work(cards=_by_mode(listed.values(), kept), cpu=tuple(_cpu(standing, shares)), refused=refused)
+    cards_by_mode = _by_mode(listed.values(), kept, _of_cards(standing, shares))
+    return Work(cards=cards_by_mode, cpu=tuple(_cpu(standing, shares)), refused=refused)
 
 
 # --- who holds what --------------------------------------------------------------------------------------------------
 
 
 def _by_mode(
-    cards: Iterable[Card], assignments: Iterable[ShareAssignment]
+    cards: Iterable[Card],
+    assignments: Iterable[ShareAssignment],
+    limits: Mapping[str, Mapping[RequestUid, int]] = {},
 ) -> dict[IsolationMode, tuple[CardShares, ...]]:
     held: dict[str, list[ShareAssignment]] = {}
     for one in sorted(assignments, key=lambda one: one.uid):
         held.setdefault(one.card, []).append(one)
     found: dict[IsolationMode, list[CardShares]] = {}
     for card in sorted(cards, key=lambda card: (card.index, card.uuid)):
-        found.setdefault(card.isolation, []).append(CardShares(card=card, assignments=tuple(held.get(card.uuid, ()))))
+        shares = CardShares(
+            card=card, assignments=tuple(held.get(card.uuid, ())), limits=dict(limits.get(card.uuid, {}))
+        )
+        found.setdefault(card.isolation, []).append(shares)
     return {mode: tuple(shares) for mode, shares in found.items()}
 
 
@@ -165,6 +173,14 @@ def _mix_of(modes: list[IsolationMode], uid: str) -> str:
     except CannotIsolate as error:
         return str(error)
     return ""
+
+
+def _of_cards(standing: Standing, shares: NodeShares) -> dict[str, dict[RequestUid, int]]:
+    """Limits by card and uid; those of another epoch are of other pods."""
+    found: dict[str, dict[RequestUid, int]] = {}
+    for one in standing.limits.cards if standing.limits and standing.limits.epoch == shares.epoch else ():
+        found.setdefault(one.card, {})[one.uid] = one.limit_milli
+    return found
 
 
 def _cpu(standing: Standing, shares: NodeShares) -> Iterable[PodCpu]:

@@ -35,6 +35,10 @@ NODE_NAME = "authentication.kubernetes.io/node-name"
 _PREFIX = "system:serviceaccount:"
 
 
+WORKER = "gpubus-worker-"
+"""How the service account of a function's workers begins, in the function's own namespace; then its name."""
+
+
 class UserInfo(msgspec.Struct, rename="camel"):
     """Whom Kubernetes took the token for."""
 
@@ -77,13 +81,17 @@ def identity_of(status: ReviewStatus, *, namespace: str) -> Identity:
 def _text(user: UserInfo, ours: str) -> str:
     if user.username.startswith(_PREFIX):
         namespace, _, account = user.username.removeprefix(_PREFIX).partition(":")
-        if namespace != ours:
-            return f"tenant/{namespace}"
-        return _service(account, user)
+        return _service(account, user) if namespace == ours else _of_tenant(namespace, account)
     for group, role in GROUPS.items():
         if group in user.groups:
             return role
     raise NotAdmitted(f"{user.username} is in none of the groups {', '.join(GROUPS)}")
+
+
+def _of_tenant(namespace: str, account: str) -> str:
+    """Whoever may use a service account of a namespace is trusted with it: workers get less than the namespace has."""
+    function = account.removeprefix(WORKER)
+    return f"worker/{namespace}.{function}" if account.startswith(WORKER) and function else f"tenant/{namespace}"
 
 
 def _service(account: str, user: UserInfo) -> str:

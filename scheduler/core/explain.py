@@ -24,7 +24,7 @@ from scheduler.core.decide import Placed, able, around_for, place, why_not
 from scheduler.core.failing import PolicyFailed
 from scheduler.core.feasibility import fits
 from scheduler.core.feasibility.fast import Choice
-from scheduler.core.gang import gang_reasons
+from scheduler.core.gang_told import gang_reasons
 from scheduler.core.mix import Mix
 from scheduler.core.nearest import nearest_change
 from scheduler.core.nearest_text import nearest

@@ -160,29 +160,6 @@ def _hardest_first(member: RequestState) -> tuple[int, int, int, int, int, int, 
     )
 
 
-def gang_reasons(
-    state: LedgerState,
-    request: RequestState,
-    policy: Policy = DEFAULT_POLICY,
-    rankings: Rankings | None = None,
-) -> tuple[Reason, ...]:
-    """Why a pending member of a gang waits although it would fit alone; nothing for a request without a gang."""
-    gang = request.request.gang
-    if gang is None:
-        return ()
-    key = (request.accepted.namespace, gang.name)
-    members = [other for other in state.pending.values() if gang_key(other) == key]
-    if any(member.nomination is not None for member in members):
-        return ()  # they have places in sight
-    there = len(members) + sum(gang_key(r) == key and r.placement is not None for r in state.requests.values())
-    needed = max(each.needed for member in members if (each := member.request.gang) is not None)
-    if there < needed:
-        text = f"gang {gang.name}: {there} of {needed} members have arrived"
-        return (Reason(code="gang", text=text, needed=needed, free=there, unit="members"),)
-    decision = place_gang(state, members, policy, rankings)
-    return decision.reasons if isinstance(decision, Unplaced) else ()
-
-
 def gang_key(request: RequestState) -> tuple[str, str] | None:
     """Namespace and name of its gang."""
     gang = request.request.gang

@@ -9,7 +9,8 @@ from contracts.decisions import Reserved
 from contracts.outcomes import Reason
 from scheduler.core.decide import place, why_not
 from scheduler.core.feasibility import fits
-from scheduler.core.gang import gang_reasons, place_gang
+from scheduler.core.gang import place_gang
+from scheduler.core.gang_told import gang_reasons
 from scheduler.core.policies import POLICIES, policy_for
 from scheduler.core.ranking import Rankings
 from scheduler.core.request import Shape, shape_for
@@ -64,9 +65,14 @@ class Placer:
         return bool(self.rankings.domains.signs(self.rankings.views, self.rankings.requests).repellers)
 
     def reasons(self, request: RequestState) -> tuple[Reason, ...]:
-        """Why it is placed nowhere, closest first, with numbers; a gang's own reason stands first."""
+        """Why it is placed nowhere, closest first, with numbers; a gang's own reason stands first.
+
+        Empty when it, or all of its gang, would be placed: what single nodes have against it is then no reason.
+        """
         self.rankings.sync(self.state)
         shape = shape_for(request)
         gang = gang_reasons(self.state, request, self.policy, self.rankings)
+        if not gang and (request.request.gang is not None or self.place(request) is not None):
+            return ()
         policy = policy_for(shape, self.policy)
         return (*gang, *why_not(self.state, shape, policy, self.rankings, asker_of(request)))

@@ -18,7 +18,7 @@ import msgspec
 
 from contracts.units import WHOLE_CARD
 from scheduler.core.feasibility.fast import Choice, Order, fits
-from scheduler.core.menu.terms import ARRIVALS, DEPARTURES, MenuTerms, rounded_cost
+from scheduler.core.menu.terms import ARRIVALS, DEPARTURES, FRAGMENTS, MenuTerms, rounded_cost
 from scheduler.core.mix import Mix
 from scheduler.core.orders import drawn_card, emptiest, first_of_best, in_position, least_cost, least_fragment, tightest
 from scheduler.core.request import Shape
@@ -40,8 +40,8 @@ from scheduler.core.scores.menu import (
     cpu_price,
     drain_price,
     fragment_rise,
-    model_price,
     slot_price,
+    tie_price,
     value_drop,
 )
 from scheduler.core.scores.node_value import least_value, node_value
@@ -89,13 +89,13 @@ LINKED = Weighted(linked_cards, 1 << 47)
 """Above 64 cards of a group (2^46): several cards that are asked to be linked go where they are."""
 
 MENU_COST = tuple(
-    Weighted(rule, 1) for rule in (value_drop, fragment_rise, model_price, slot_price, cpu_price, drain_price)
+    Weighted(rule, 1) for rule in (value_drop, fragment_rise, tie_price, slot_price, cpu_price, drain_price)
 )
 
 _TABLE = (
     Policy(
         name="menu-value",
-        version=1,
+        version=2,
         why="where what the node is still worth to the coming mix falls least, with prices on what is scarce: most "
         "allocation with departures on nearly every mix. The default. Learns from the ledger; first-fit until it has",
         scores=MENU_COST,
@@ -147,6 +147,16 @@ _TABLE = (
         why="least growth of what the coming mix cannot use: most allocation of the published rules on shared cards",
         scores=(Weighted(fragment, 1),),
         order=least_fragment,
+        learns=True,
+    ),
+    Policy(
+        name="fgd-life",
+        version=1,
+        why="`fgd` by what is there rather than by what comes: classes count by lifetime, and on each model only "
+        "those that may use it. The strongest rule without prices where pods end",
+        scores=(Weighted(fragment_rise, 1),),
+        order=least_cost,
+        menu=FRAGMENTS,
         learns=True,
     ),
     Policy(

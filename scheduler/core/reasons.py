@@ -21,8 +21,9 @@ from heapq import nsmallest
 from operator import itemgetter
 
 from bus.ledger.state import CardState, LedgerState, NodeState
+from contracts.inventory import Card
 from contracts.outcomes import Reason
-from scheduler.core.feasibility import CARD_RULES, NODE_RULES, links_reason
+from scheduler.core.feasibility import CARD_RULES, NODE_RULES, by_mode, links_reason, modes_reason
 from scheduler.core.locality import EMPTY, UNTAGGED, Requests, Tags, any_tagged, tags_of
 from scheduler.core.request import Shape
 from scheduler.core.view import NodeView
@@ -63,15 +64,23 @@ def card_reason(shape: Shape, node: NodeState, card: CardState, tags: Tags) -> t
     return None
 
 
+def _together_reason(shape: Shape, node: NodeState, groups: list[list[Card]]) -> tuple[Stage, Reason] | None:
+    """Why cards that would do one by one do not in one pod; `groups`: those, by the way in which they are shared."""
+    if (mixed := modes_reason(shape, node, groups)) is not None:
+        return LINKS_STAGE, mixed
+    enough = [[card.nvlink_group for card in group] for group in groups if len(group) >= shape.cards]
+    unlinked = [links_reason(shape, node, group) for group in enough]
+    return None if None in unlinked else (LINKS_STAGE, next(filter(None, unlinked)))
+
+
 def _cards_reason(shape: Shape, node: NodeState, requests: Requests) -> tuple[Stage, Reason] | None:
     tags = card_tags(node, requests)
     found = [card_reason(shape, node, card, tags[uuid]) for uuid, card in node.cards.items()]
     refused = [item for item in found if item is not None]
     fitting = len(found) - len(refused)
     if fitting >= shape.cards:
-        groups = [c.card.nvlink_group for c, item in zip(node.cards.values(), found, strict=True) if item is None]
-        unlinked = links_reason(shape, node, groups)
-        return None if unlinked is None else (LINKS_STAGE, unlinked)
+        able = [c.card for c, item in zip(node.cards.values(), found, strict=True) if item is None]
+        return _together_reason(shape, node, by_mode(able, lambda card: card.isolation))
     stage, closest = min(refused, key=closeness)
     if shape.cards == 1:
         return stage, closest

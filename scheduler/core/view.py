@@ -31,7 +31,8 @@ class CardView(msgspec.Struct, frozen=True, order=True):
     """Place among all cards of the node, in index order: the last word between equal cards."""
     capacity_mib: int
     special: bool
-    """Its memory is unknown, or it is an instance of a split card: more than numbers decide."""
+    """Its memory is unknown, it is an instance of a split card, or its backend serves one card a pod: more than numbers
+    decide."""
     tags: Tags
     card: Card
 
@@ -80,7 +81,7 @@ class NodeView(msgspec.Struct):
     left_milli: int = 0
     """Free share of all cards together: how full the node is. Never used to decide whether something fits."""
     plain: bool = True
-    """No tags, no unknown memory, no instances: a card is open if its numbers are."""
+    """No tags, no unknown memory, no instances, one way of sharing: a card is open if its numbers are."""
     uniform: bool = True
     """All cards have the same model."""
     residents: tuple[Placement, ...] = ()
@@ -128,12 +129,17 @@ def view_of(node: NodeState, requests: Requests, before: NodeView | None = None)
         frees=frees,
         wholes=frees.count(WHOLE_CARD),
         left_milli=sum(frees),
-        plain=not tagged and not any(card.special for card in cards),
+        plain=not tagged and not any(card.special for card in cards) and _alike(cards),
         uniform=len(models) < 2,  # noqa: PLR2004 - one model, or no card
         residents=tuple(node.residents.values()),
         tenants=tuple(map(requests.__getitem__, node.residents)),
         uids=tuple(node.residents),
     )
+
+
+def _alike(cards: Sequence[CardView]) -> bool:
+    """Whether all are shared in one way."""
+    return not cards or all(card.card.isolation == cards[0].card.isolation for card in cards)
 
 
 def _cards(node: NodeState, before: Sequence[CardView]) -> list[CardView]:
@@ -171,7 +177,7 @@ def _view(state: CardState, position: int, tags: Tags) -> CardView:
         state.capacity_mib - state.used_mib,
         position,
         state.capacity_mib,
-        card.memory_total_mib is None or card.isolation == "mig",
+        card.memory_total_mib is None or card.isolation in ("mig", "gemini"),
         tags,
         card,
     )

@@ -1,10 +1,11 @@
 """A bed: a real Kubernetes of real kubelets, containerd and runc on this machine, in namespaces of its own.
 
-    async with Bed(["gpu-1", "gpu-2"]) as bed, bed.entered():
-        await bed.api("GET", "/api/v1/nodes")
-        await bed.helm("install", "gpubus", "deploy/chart", "-n", "gpubus-system", "--create-namespace")
+    async with Bed(["gpu-1", "gpu-2"]) as bed:
+        with bed.entered():
+            await bed.api("GET", "/api/v1/nodes")
+            await bed.helm("install", "gpubus", "deploy/chart", "-n", "gpubus-system", "--create-namespace")
 
-Real are: storage, admission, controllers, Kubernetes' scheduler, kubelets, images, containers, cgroups, the pod network,
+Real are: storage, admission, controllers, the default scheduler, kubelets, images, containers, cgroups, pod network,
 tokens in pods. Not real: seccomp filters (see tests/cluster/build.sh), and Services are names, see tests.bed.names.
 
 Nothing of it touches the machine's network, mounts or settings; cgroups are the one thing that outlives its processes,
@@ -17,9 +18,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import json
+import fcntl
 import os
-import secrets
 import shutil
 import signal
 import ssl
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -36,7 +36,7 @@ from tests.bed import images, layout
 from tests.servers.binaries import program
 from tests.servers.http import Answer, call
 
-__all__ = ["Bed", "BedError"]
+__all__ = ["Bed", "BedError", "trees"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GROUP = "gpubus-bed-"
@@ -55,8 +55,9 @@ class Bed:
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = list(nodes)
-        self.group = GROUP + secrets.token_hex(3)
-        self.folder = Path(tempfile.mkdtemp(prefix="gpubus-bed-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=GROUP))
+        self.group = self.folder.name
+        self._lock = _lock(self.folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._tls: ssl.SSLContext | None = None
 
@@ -65,21 +66,25 @@ class Bed:
         """Of the administrator; its addresses mean something inside the bed's network only."""
         return self.folder / "admin.kubeconfig"
 
-    async def start(self, say: Any = None) -> None:
+    async def start(self, say: Callable[[str], None] | None = None) -> None:
         """From nothing to Ready nodes; what is done goes to `say`."""
         await asyncio.to_thread(images.make)
         _sweep()
         _make_groups([self.group, *(f"{self.group}/{node}" for node in self.nodes)])
         (self.folder / "certs").mkdir()
+        self._launch()
+        await asyncio.wait_for(asyncio.to_thread(self._listen, say), _START_S)
+
+    def _launch(self) -> None:
+        """Plain `subprocess`, not asyncio's: a bed outlives the event loop of the fixture that started it."""
         command = [sys.executable, "-m", "tests.bed.inside", str(self.folder), self.group, *self.nodes]
         env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
         with (self.folder / "inside.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [*_NAMESPACES, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
             )
-        await asyncio.wait_for(asyncio.to_thread(self._listen, say), _START_S)
 
-    def _listen(self, say: Any) -> None:
+    def _listen(self, say: Callable[[str], None] | None) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -98,14 +103,15 @@ class Bed:
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
                     pipe.close()
-        _remove_group(self.group)
-        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        await asyncio.to_thread(_remove, self.folder)
+        if self._lock is not None:
+            os.close(self._lock)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """This thread, and what it starts, in the bed's network meanwhile."""
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        theirs = os.open(f"/proc/{self._first()}/ns/net", os.O_RDONLY)
+        theirs = os.open(f"/proc/{self.first}/ns/net", os.O_RDONLY)
         try:
             _enter(theirs)
             try:
@@ -116,7 +122,8 @@ class Bed:
             os.close(home)
             os.close(theirs)
 
-    def _first(self) -> int:
+    @property
+    def first(self) -> int:
         """The bed's first process, as this machine numbers it."""
         assert self._process is not None
         pid = self._process.pid
@@ -194,7 +201,7 @@ def _is(entry: Path, log: Path) -> bool:
 # --- cgroups ---------------------------------------------------------------------------------------------------------
 
 
-def _trees() -> list[Path]:
+def trees() -> list[Path]:
     """The hierarchies: one in version 2, one for each controller in version 1."""
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
@@ -202,8 +209,8 @@ def _trees() -> list[Path]:
 
 
 def _make_groups(names: Sequence[str]) -> None:
-    """Groups with every controller in them; a new cpuset is empty in version 1, and takes no process until it is filled."""
-    for tree in _trees():
+    """Groups with every controller; in version 1 a new cpuset is empty, and takes no process until it is filled."""
+    for tree in trees():
         for name in names:
             group = tree / name
             group.mkdir()
@@ -226,7 +233,7 @@ def _delegate(group: Path) -> None:
 
 def _remove_group(name: str) -> None:
     """Bottom up; a group is busy for a moment after its last process."""
-    for tree in _trees():
+    for tree in trees():
         top = tree / name
         folders = [Path(path) for path, _, _ in os.walk(top, topdown=False)]
         for folder in folders:
@@ -240,18 +247,31 @@ def _remove_group(name: str) -> None:
                 break
 
 
+def _lock(folder: Path) -> int | None:
+    """Held as long as a bed's maker lives; None: somebody else's lives."""
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
 def _sweep() -> None:
-    """What beds left that were killed: their groups have no process."""
-    left = {path.name for tree in _trees() for path in tree.glob(f"{GROUP}*")}
-    for name in left:
-        busy = any(
-            path.read_text(encoding="ascii").strip() for tree in _trees() for path in (tree / name).rglob("cgroup.procs")
-        )
-        if not busy:
-            _remove_group(name)
+    """What beds left whose makers were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{GROUP}*"):
+        lock = _lock(folder)
+        if lock is not None:
+            _remove(folder)
+            os.close(lock)
 
 
-def write_values(path: Path, values: Mapping[str, object]) -> Path:
-    """A helm values file. JSON is YAML."""
-    path.write_text(json.dumps(values), encoding="utf-8")
-    return path
+def _remove(folder: Path) -> None:
+    """What a bed leaves when all its processes are gone: cgroups, mount points that it made, its folder."""
+    _remove_group(folder.name)
+    with contextlib.suppress(OSError):
+        for path in (folder / "made").read_text(encoding="ascii").split():
+            with contextlib.suppress(OSError):
+                Path(path).rmdir()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Container images without a container engine: OCI archives that `ctr images import` takes, made of this machine's files.
+"""Container images without a container engine: archives for `ctr images import`, made of this machine's files.
 
 In: the programs that the tests built, this interpreter, the installed packages that gpubus needs, and the working tree.
 Out: two archives, one of a pause program and nats-server, one of Python and gpubus, each made again only when something
@@ -38,7 +38,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAUSE, NATS, GPUBUS = "localhost/pause:bed", "localhost/nats:bed", "localhost/gpubus:bed"
 PACKAGES = ("autoscaler", "bus", "contracts", "gpubus", "monitor", "reconciler", "scheduler")
 EXTRAS = {"nkeys", "uvloop", "lp"}
-SKIPPED = re.compile(r"(^|/)(test|tests|idlelib|turtledemo|ensurepip|lib2to3|config-3[^/]*|tkinter|pip|setuptools)(/|$)")
+SKIPPED = re.compile(
+    r"(^|/)(test|tests|idlelib|turtledemo|ensurepip|lib2to3|config-3[^/]*|tkinter|pip|setuptools)(/|$)"
+)
 _LIBRARY = re.compile(r"(/[^\s():]+\.so[^\s():]*)")
 _USR = re.compile(r"^/(lib|lib64|bin|sbin)/")
 
@@ -60,10 +62,9 @@ def make() -> None:
 
 def _gpubus(place: Path) -> None:
     application = place / "app"
-    _stage(application)
     kernels = place / "numba"
-    environment = {"PYTHONPATH": str(application), "NUMBA_CACHE_DIR": str(kernels)}
-    _compile(application, environment)
+    if _stage(application) or not kernels.exists():
+        _compile(application, {"PYTHONPATH": str(application), "NUMBA_CACHE_DIR": str(kernels)})
     files = {**_python(), **_dependencies(place / "site"), **_tree(application), **_tree(kernels)}
     files["/usr/bin/openssl"] = Path(shutil.which("openssl") or "")
     files |= {path: Path(path) for path in ("/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf") if Path(path).exists()}
@@ -90,9 +91,10 @@ def _gpubus(place: Path) -> None:
 # --- what is in it ---------------------------------------------------------------------------------------------------
 
 
-def _stage(application: Path) -> None:
-    """A copy of the working tree's packages; files that are the same keep their date, and so what was compiled."""
+def _stage(application: Path) -> bool:
+    """A copy of the working tree's packages; whether it changed. The rest keeps its date, and so what was compiled."""
     wanted: set[Path] = set()
+    changed = False
     for package in PACKAGES:
         for source in (REPOSITORY / package).rglob("*"):
             if source.is_dir() or "__pycache__" in source.parts:
@@ -103,9 +105,11 @@ def _stage(application: Path) -> None:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(source.read_bytes())
                 os.utime(copy, (int(source.stat().st_mtime),) * 2)  # a whole second: what an archive can tell
+                changed = True
     for stale in set(application.rglob("*")) - wanted:
         if stale.is_file() and stale.suffix != ".pyc":
             stale.unlink()
+    return changed
 
 
 def _compile(application: Path, environment: Mapping[str, str]) -> None:

@@ -52,7 +52,8 @@ class Inside:
         self._processes: list[ServerProcess] = []
 
     def say(self, what: str) -> None:
-        print(f"{time.monotonic() - self._began:6.2f} s  {what}", flush=True)
+        sys.stdout.write(f"{time.monotonic() - self._began:6.2f} s  {what}\n")
+        sys.stdout.flush()
 
     async def up(self) -> None:
         """From nothing to nodes that are Ready."""
@@ -97,6 +98,9 @@ class Inside:
         self._kubeconfig(self.folder / "scheduler.kubeconfig", "scheduler-token")
         for node in self.nodes:
             node.write()
+            # In memory: unpacking and removing 25,000 files would take longer than everything else.
+            store = node.folder / "ctd"
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "images", store], check=True)
             self._kubeconfig(node.folder / "kubeconfig", f"{node.name}-token")
 
     def _kubeconfig(self, path: Path, token: str) -> None:
@@ -111,8 +115,14 @@ class Inside:
             file.write_text(value + "\n", encoding="ascii")
             if Path("/proc/sys", name).exists():
                 subprocess.run(["mount", "--bind", file, f"/proc/sys/{name}"], check=True)
-        for path in layout.HIDDEN:
+        made = [path for path in layout.HIDDEN if not Path(path).exists()]
+        (self.folder / "made").write_text("\n".join(made), encoding="ascii")
+        for path in made:
             Path(path).mkdir(parents=True, exist_ok=True)
+        names = self.folder / "resolv.conf"
+        names.write_text(f"nameserver {layout.ADDRESS}\n", encoding="ascii")
+        if Path("/etc/resolv.conf").exists():
+            subprocess.run(["mount", "--bind", names, Path("/etc/resolv.conf").resolve()], check=True)
 
     def _network(self) -> None:
         commands = [
@@ -131,7 +141,7 @@ class Inside:
 
         await containerd.ready(answers, timeout_s=_START_S)
         for archive in images.archives():
-            code = await self._run(*node.ctr("images", "import", "--local", archive))
+            code = await self._run(*node.ctr("images", "import", "--local", "--discard-unpacked-layers", archive))
             if code:
                 raise RuntimeError(f"{node.name}: {archive.name} was not imported: see {self.folder}/log/ctr.log")
         self.say(f"{node.name}: images imported")
@@ -189,7 +199,8 @@ class Inside:
     async def _serves(self) -> bool:
         if not self.authority.exists() or "END CERTIFICATE" not in self.authority.read_text(encoding="ascii"):
             return False
-        return (await self._api("/readyz")).status == 200 and (await self._api("/api/v1/namespaces/default")).status == 200
+        answers = [await self._api(path) for path in ("/readyz", "/api/v1/namespaces/default")]
+        return [answer.status for answer in answers] == [200, 200]
 
     async def _nodes_ready(self) -> bool:
         answer = await self._api("/api/v1/nodes")

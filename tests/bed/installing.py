@@ -6,13 +6,11 @@ Kubernetes token.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import nats
@@ -34,10 +32,11 @@ VALUES: dict[str, Any] = {
     },
     "nats": {"replicas": 1, "image": images.NATS, "storageClass": "emptyDir"},
     "scheduler": {"resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}},
-    "reconciler": {"resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}},
+    "gatekeeper": {"replicas": 1},
+    "reconciler": {"replicas": 1, "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}},
     "monitor": {"provider": "simulated", "env": {"GPUBUS_MONITOR__SIMULATED__CARDS": "8"}},
 }
-"""Local images, made-up cards, one server without a volume, and small requests: a bed's nodes are this machine twice."""
+"""Local images, made-up cards, one server without a volume; small requests: a bed's nodes are this machine twice."""
 
 
 async def install(bed: Bed, values: dict[str, Any] = VALUES) -> None:
@@ -66,24 +65,38 @@ async def not_ready(bed: Bed, namespace: str = NAMESPACE) -> dict[str, str]:
     return found
 
 
-async def wait_ready(bed: Bed, *, pods: int, timeout_s: float = 120.0) -> float:
-    """Until so many pods of ours are there and Ready; the seconds that it took."""
+async def wanted(bed: Bed) -> int:
+    """How many pods of ours there should be, the set-up job's left out."""
+    count = 0
+    for kind in ("deployments", "statefulsets"):
+        answer = await bed.api("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/{kind}")
+        count += sum(item["spec"]["replicas"] for item in answer.body["items"])
+    answer = await bed.api("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets")
+    return count + len(answer.body["items"]) * len(bed.nodes)
+
+
+async def wait_ready(bed: Bed, *, timeout_s: float = 120.0) -> float:
+    """Until every pod of ours is there and Ready; the seconds that it took."""
     began = time.monotonic()
 
     async def ready() -> bool:
-        return len(await bed.pods(NAMESPACE)) >= pods and not await not_ready(bed)
+        if await not_ready(bed):
+            return False
+        there = [pod for pod in await bed.pods(NAMESPACE) if pod["status"]["phase"] == "Running"]
+        return len(there) == await wanted(bed)
 
     try:
         await wait_until(ready, what="every pod of gpubus Ready", timeout_s=timeout_s, every_s=0.25)
     except AssertionError as error:
-        error.add_note(json.dumps(await not_ready(bed), indent=1))
+        for name, why in (await not_ready(bed)).items():
+            error.add_note(f"--- {name}: {why}\n{await bed.log(NAMESPACE, name, tailLines=12)}")
         raise
     return time.monotonic() - began
 
 
-async def token(bed: Bed, namespace: str, account: str = "default") -> str:
+async def token(bed: Bed, namespace: str, account: str = "default", *, life_s: int = 3600) -> str:
     """A token for the bus, as a projected volume would hold it."""
-    spec = {"expirationSeconds": 3600, "audiences": ["gpubus"]}
+    spec = {"expirationSeconds": life_s, "audiences": ["gpubus"]}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     answer = await bed.api("POST", path, {"spec": spec})
     if answer.status != 201:
@@ -107,12 +120,14 @@ async def url(bed: Bed) -> str:
 async def tenant(bed: Bed, namespace: str, account: str = "default") -> AsyncIterator[Stranger]:
     """A bare NATS client with the token of a service account, over TLS that it verifies."""
     tls = ssl.create_default_context(cadata=await authority(bed))
+    who = f"tenant_{namespace}" if namespace != NAMESPACE else account.removeprefix("gpubus-")
     client = await nats.connect(
         await url(bed),
         token=await token(bed, namespace, account),
         tls=tls,
         tls_hostname=f"gpubus-nats.{NAMESPACE}.svc",
         tls_handshake_first=True,
+        inbox_prefix=f"_INBOX_{who}".encode(),
         error_cb=_expected,
     )
     try:
@@ -134,13 +149,3 @@ async def namespace(bed: Bed, name: str) -> str:
 
     await wait_until(account, what=f"the default account of {name}")
     return name
-
-
-def certificates(folder: Path) -> Path:
-    """Where a certificate is kept for programs that take a file."""
-    return folder / "ca.crt"
-
-
-async def main_pause() -> None:
-    """Until it is cancelled."""
-    await asyncio.Event().wait()

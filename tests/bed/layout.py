@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tests.bed.images import PAUSE
 
-__all__ = ["ADDRESS", "ADMIN_TOKEN", "API", "BRIDGE", "SERVICES", "Node", "kubeconfig", "tokens"]
+__all__ = ["ADDRESS", "ADMIN_TOKEN", "API", "BRIDGE", "DOMAIN", "HIDDEN", "SERVICES", "Node", "kubeconfig", "tokens"]
 
 BRIDGE, ADDRESS, API = "gpubus0", "10.88.0.1", "10.96.0.1"
 SERVICES, DOMAIN = "10.96.0.0/16", "cluster.local"
-ADMIN_TOKEN = "admin-token"  # noqa: S105 - of a cluster that nobody else can reach
+ADMIN_TOKEN = "admin-token"
 KUBELET_PORT = 10250
 HIDDEN = (
     "/run/containerd", "/var/lib/kubelet", "/var/lib/cni", "/var/lib/gpubus", "/var/log/containers", "/var/log/pods",
@@ -92,7 +92,11 @@ class Node:
         return [self._programs / "ctr", "-a", str(self.socket), "-n", "k8s.io", *arguments]
 
     def _network(self) -> dict[str, object]:
-        pods = {"subnet": "10.88.0.0/16", "rangeStart": f"10.88.{self.number}.10", "rangeEnd": f"10.88.{self.number}.250"}
+        pods = {
+            "subnet": "10.88.0.0/16",
+            "rangeStart": f"10.88.{self.number}.10",
+            "rangeEnd": f"10.88.{self.number}.250",
+        }
         ranges = [[{**pods, "gateway": ADDRESS}]]
         ipam = {"type": "host-local", "dataDir": str(self.folder / "ipam"), "ranges": ranges}
         bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": False, "ipMasq": False, "hairpinMode": True}

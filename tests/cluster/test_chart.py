@@ -183,6 +183,15 @@ def test_nonsense_in_the_values_is_refused_by_name(flags: tuple[str, ...], says:
         render(*flags)
 
 
+def test_an_upgrade_to_another_image_makes_another_set_up_job() -> None:
+    """A job's pods cannot be changed in place: under the same name every upgrade would fail."""
+    names = {
+        next(d["metadata"]["name"] for d in render(*flags) if d["kind"] == "Job")
+        for flags in ((), ("--set", "image.tag=v2"), ("--set", "image.pullPolicy=Always"), ("--set", "nats.replicas=1"))
+    }
+    assert len(names) == 3
+
+
 def test_with_a_nats_of_ones_own_nothing_of_ours_is_installed() -> None:
     documents = render("--set", "nats.urls={nats://nats.example:4222}")
     names = {document["metadata"]["name"] for document in documents}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from reconciler.foreign import name_for
 from tests.servers.cluster_line import ClusterWorld, cluster_line, condition, nodes_ready, pod, running
 from tests.servers.control_plane import ControlPlane
 from tests.servers.natsd import NatsServer
@@ -146,8 +146,7 @@ async def test_a_pod_that_goes_while_it_waits_takes_its_request_along(world: Clu
 
 async def test_a_made_up_request_binds_nothing(world: ClusterWorld) -> None:
     """Somebody publishes that a pod asks for less than it does: it is refused, and the pod gets what it asks for."""
-    gated = pod("mine", HALF, schedulingGates=[{"name": "example.com/later"}])
-    made = await world.create(gated)
+    made = await world.create(pod("mine", HALF, schedulingGates=[{"name": "example.com/later"}]))
     fake = {
         "type": "pod.request.v1",
         "name": "fake",
@@ -156,24 +155,47 @@ async def test_a_made_up_request_binds_nothing(world: ClusterWorld) -> None:
         "external": {"name": "mine", "uid": made["metadata"]["uid"]},
     }
     await world.client.publish(world.namespace, fake)
-    await world.client.until(world.namespace, "fake", "placed")
+    released = await world.client.until(world.namespace, "fake", "released", "ended")
+    assert "made-up" in released["text"]
+
     opened = [{"op": "remove", "path": "/spec/schedulingGates"}]
     await world.plane.api("PATCH", f"{world.path}/mine", opened, content_type="application/json-patch+json")
-
-    released = await world.client.until(world.namespace, "fake", "released", "ended")
-    assert "asks for another" in released["text"]
     await world.until("mine", running)
     await world.sold(500)
 
 
-async def test_a_deployment_of_thirty_fills_the_cards_exactly(world: ClusterWorld) -> None:
+async def test_one_under_the_right_name_binds_nothing_either(world: ClusterWorld) -> None:
+    """It is compared with the pod right before the binding, and the pod is asked for anew."""
+    gated = pod("mine", HALF, schedulingGates=[{"name": "example.com/later"}])
+    await world.line.reconciler.kill()
+    made = await world.create(gated)
+    uid = made["metadata"]["uid"]
+    fake = {
+        "type": "pod.request.v1",
+        "name": name_for("mine", uid),
+        "pod": {"image": "external", "cpu_milli": 10, "memory_mib": 16, "labels": {"app": "mine"}},
+        "gpu": {"share_milli": 1},
+        "external": {"name": "mine", "uid": uid},
+    }
+    await world.client.publish(world.namespace, fake)
+    await world.client.until(world.namespace, name_for("mine", uid), "placed")
+    world.line.reconciler.launch()
+    opened = [{"op": "remove", "path": "/spec/schedulingGates"}]
+    await world.plane.api("PATCH", f"{world.path}/mine", opened, content_type="application/json-patch+json")
+
+    bound = await world.until("mine", running)
+    assert "=500:" in bound["metadata"]["annotations"]["gpubus.dev/shares"]
+    await world.sold(500)
+
+
+async def test_a_deployment_of_twelve_fills_the_cards_exactly(world: ClusterWorld) -> None:
     """Made by the real controllers; a kill of the reconciler in the middle makes no second request of any pod."""
     labels = {"app": "many"}
-    template = pod("many", {"gpubus.dev/share-milli": "66"})
+    template = pod("many", {"gpubus.dev/share-milli": "150"})
     body = {
         "metadata": {"name": "many"},
         "spec": {
-            "replicas": 30,
+            "replicas": 12,
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels, "annotations": template["metadata"]["annotations"]},
@@ -184,17 +206,16 @@ async def test_a_deployment_of_thirty_fills_the_cards_exactly(world: ClusterWorl
     path = f"/apis/apps/v1/namespaces/{world.namespace}/deployments"
     await world.plane.api("POST", path, body)
     try:
-        await asyncio.sleep(0)
         await world.line.reconciler.kill()
         world.line.reconciler.launch()
 
         async def all_run() -> bool:
-            return sum(running(found) for found in await world.pods()) == 30
+            return sum(running(found) for found in await world.pods()) == 12
 
-        await wait_until(all_run, what="thirty pods run", timeout_s=60.0, every_s=0.2)
-        await world.sold(30 * 66)
+        await wait_until(all_run, what="twelve pods run", timeout_s=60.0, every_s=0.2)
+        await world.sold(12 * 150)
         requests = [r for r in await world.requests() if r["name"].startswith("many-")]
-        assert len(requests) == 30
+        assert len(requests) == 12
     finally:
         await world.plane.api("DELETE", f"{path}/many", query={"propagationPolicy": "Foreground"})
 

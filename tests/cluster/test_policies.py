@@ -8,10 +8,16 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
+from contracts.decisions import CardSlice
+from contracts.isolation import Assigned, pod_changes
+from contracts.units import CardUuid
+from reconciler import podspec
 from reconciler.annotations import ASKING
+from reconciler.foreign import ForeignPod, uninjected
 from tests.servers import chart
 from tests.servers.control_plane import ControlPlane
 
@@ -111,6 +117,23 @@ async def test_an_ephemeral_container_sees_the_same_cards(tenant: Tenant) -> Non
     found = body["spec"]["ephemeralContainers"]
     assert len(found) == 2
     assert all(last_of(one)["NVIDIA_VISIBLE_DEVICES"] == CARDS for one in found)
+
+
+async def test_an_ephemeral_container_from_before_the_policies_is_left_as_it_was(tenant: Tenant) -> None:
+    """Changing it would be refused, and with it every later one."""
+    plane, namespace = tenant.plane, await tenant.plane.namespace("early")
+    path = f"/api/v1/namespaces/{namespace}"
+    made = await plane.api("POST", f"{path}/pods", pod())
+    debug = f"{path}/pods/{made.body['metadata']['name']}/ephemeralcontainers"
+    first, second = ({"spec": {"ephemeralContainers": [{"name": name, "image": "busybox"}]}} for name in "ab")
+    await plane.api("PATCH", debug, first, content_type=STRATEGIC)
+    await plane.api("PATCH", path, {"metadata": {"labels": chart.SELECTED}}, content_type=MERGE)
+    await chart.in_force(plane, namespace, token=plane.admin_token)
+    added = await plane.api("PATCH", debug, second, content_type=STRATEGIC)
+
+    assert added.status == 200, added.body
+    found = {c["name"]: c.get("env", []) for c in added.body["spec"]["ephemeralContainers"]}
+    assert (found["a"], len(found["b"])) == ([], 2)
 
 
 async def test_pods_of_other_schedulers_are_not_touched(tenant: Tenant) -> None:
@@ -248,6 +271,28 @@ async def test_but_not_what_a_sharepods_template_smuggles(tenant: Tenant) -> Non
 
     assert status == 403
     assert "are set by the platform" in body["message"]
+
+
+@pytest.mark.parametrize("mode", ["mps", "hami-core"])
+async def test_with_an_isolation_its_variables_and_folders_are_there(control_plane: ControlPlane, mode: Any) -> None:
+    """Exactly what the reconciler looks for before it binds a pod to such a card; and what a tenant may not change."""
+    system = await control_plane.namespace("system")
+    namespace = await chart.tenants_namespace(control_plane, variant=mode)
+    flags = ("--set", f"policies.isolation={mode}")
+    await chart.install(control_plane, system, *chart.POLICIES, variant=mode, flags=flags)
+    await chart.in_force(control_plane, namespace)
+    path, token = f"/api/v1/namespaces/{namespace}/pods", control_plane.tenant_token
+    init = [{"name": "i", "image": "busybox"}]
+    answer = await control_plane.api("POST", path, pod(env=[value("A", "b")], initContainers=init), token=token)
+    assert answer.status == 201, answer.body
+
+    made = msgspec.convert(answer.body, ForeignPod)
+    slices = tuple(CardSlice(card=CardUuid(f"GPU-{i}"), share_milli=500, memory_mib=1000) for i in range(2))
+    changes = pod_changes(mode, Assigned(pod="ns/p", slices=slices))
+    mounts = [(mount.host_path, mount.path) for mount in changes.mounts]
+    assert uninjected(made, podspec.sources(changes), mounts) == ""
+    refused = await control_plane.api("POST", path, pod(env=[value("LD_PRELOAD", "/x.so")]), token=token)
+    assert refused.status == 403
 
 
 def test_the_policy_knows_the_keys_that_the_reconciler_reads() -> None:

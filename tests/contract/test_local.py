@@ -197,7 +197,7 @@ def test_what_if_changes_nothing(front: Front, local: Local) -> None:
     known = front("explain", "w")
 
     assert (asked.returncode, "would be placed" in asked.stdout) == (0, True)
-    assert (known.returncode, known.stderr) == (1, "gpubus: there is no request default/w\n")
+    assert (known.returncode, known.stderr) == (1, "gpubus: there is no request, function or job default/w\n")
 
 
 def test_the_cards_can_be_looked_at(front: Front, local: Local) -> None:

@@ -24,13 +24,16 @@ from contracts.quotas import NamespaceQuota
 from contracts.requests import GangRef, GpuAsk, Locality, PodRequest, PodTemplate, Resize, Withdraw
 from contracts.units import WHOLE_CARD, CardUuid, NodeName
 from scheduler.core.engine import Engine
+from scheduler.core.placer import Placer
 from scheduler.core.policies import POLICIES
+from scheduler.core.queue import quota
 from scheduler.core.replay import replay
 
 NODES = [NodeName(f"n{i}") for i in range(3)]
 NAMES = [f"r{i}" for i in range(12)]
 SPACES = ["ns", "other"]
 MINUTE_MS = 60_000
+TURNS = 40
 SHARES = [1, 180, 250, 333, 500, 1000]
 
 asks = st.builds(
@@ -137,8 +140,9 @@ class Scheduling(RuleBasedStateMachine):
     def _restart(self) -> None:
         self.engine = Engine(copy(self.committed), policy="packing")
 
-    def _turn(self, *, lost: bool = False) -> None:
-        """Schedule, take, and store or lose the commit."""
+    def _turn(self, *, lost: bool = False, most: int = TURNS) -> None:
+        """Schedule, take, and store or lose the commit; with so many turns at most it comes to rest."""
+        assert most, "decisions without end: a nomination ends and begins again"
         self.engine.schedule()
         records = self.engine.take()
         if not records:
@@ -148,7 +152,7 @@ class Scheduling(RuleBasedStateMachine):
             return
         self._store(records, "e1")
         seal(self.engine.state, self.log[-1], self.committed.sequence)
-        self._turn()  # a commit tells the time, and that may be news
+        self._turn(most=most - 1)  # a commit tells the time, and that may be news
 
     # --- what happens ----------------------------------------------------------------------------------------------
 
@@ -299,11 +303,23 @@ class Scheduling(RuleBasedStateMachine):
 
     @invariant()
     def what_waits_has_reasons_with_numbers(self) -> None:
-        """A pending answer names what is missing."""
+        """A pending answer names what is missing; that it will be tried is an answer only before it has been."""
         for request in self.engine.state.pending.values():
             reasons = self.engine.reasons(request)
             assert reasons
             assert all(reason.text for reason in reasons)
+            assert self.engine.unfinished or reasons[0].code != "queued"
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        """Asked one by one and without the queue's index: no single request fits somewhere within its quota."""
+        if self.engine.unfinished:
+            return
+        state, placer = self.engine.state, Placer(self.engine.state, "packing")
+        for request in state.pending.values():
+            found = placer.place(request) if request.request.gang is None and request.nomination is None else None
+            if found is not None and quota.held_back(state, (request,)) is None:
+                assert quota.beyond(state, request.accepted.namespace, (found.placement,)) is not None, request.uid
 
     @invariant()
     def nobody_gets_what_is_kept_for_another(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +32,39 @@ SELECTED = {"gpubus-test": "policies"}
 
 def rendered(namespace: str, *flags: str) -> list[dict[str, Any]]:
     """All objects of the chart."""
-    command = [program("helm"), "template", "gpubus", CHART, "-n", namespace, "--kube-version", "1.37.0"]
-    done = subprocess.run([*command, "--include-crds", *flags], capture_output=True, text=True, check=True)
+    command: list[str | Path] = [program("helm"), "template", "gpubus", CHART]
+    command += ["-n", namespace, "--kube-version", "1.37.0", "--include-crds", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 async def install(
-    plane: ControlPlane, namespace: str, *kinds: str, only: str = "", flags: tuple[str, ...] = ()
+    plane: ControlPlane, namespace: str, *kinds: str, only: str = "", variant: str = "", flags: Sequence[str] = ()
 ) -> None:
-    """The objects of these kinds whose name begins with `only`, read strictly."""
-    selector = [f"policies.namespaceSelector.matchLabels.{key}={value}" for key, value in SELECTED.items()]
+    """The objects of these kinds whose name begins with `only`, read strictly.
+
+    `variant`: another set of policies beside the first, in force where the label has this value.
+    """
+    selector = [f"policies.namespaceSelector.matchLabels.{key}={variant or value}" for key, value in SELECTED.items()]
     for document in rendered(namespace, "--set-string", ",".join(selector), *flags):
         kind, name = document["kind"], document["metadata"]["name"]
         if kind not in kinds or not name.startswith(only):
             continue
+        if variant:
+            document["metadata"]["name"] = f"{name}-{variant}"
+            if "policyName" in document["spec"]:
+                document["spec"]["policyName"] += f"-{variant}"
         path = PATHS[kind].format(ns=namespace)
         answer = await plane.api("POST", path, document, query={"fieldValidation": "Strict"})
         assert answer.status == 201, f"{kind} {name}: {answer.body}"
 
 
-async def tenants_namespace(plane: ControlPlane, prefix: str = "tenant") -> str:
+async def tenants_namespace(plane: ControlPlane, *, variant: str = "") -> str:
     """A namespace in which the policies hold, and where the user `alice` may do everything with pods."""
-    namespace = await plane.namespace(prefix)
+    namespace = await plane.namespace("tenant")
     merge = "application/merge-patch+json"
-    await plane.api("PATCH", f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": SELECTED}}, content_type=merge)
+    labels = {"metadata": {"labels": dict.fromkeys(SELECTED, variant) if variant else SELECTED}}
+    await plane.api("PATCH", f"/api/v1/namespaces/{namespace}", labels, content_type=merge)
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     resources = ["pods", *(f"pods/{part}" for part in ("status", "binding", "ephemeralcontainers", "resize"))]
     rules = [
@@ -72,23 +82,24 @@ async def tenants_namespace(plane: ControlPlane, prefix: str = "tenant") -> str:
     return namespace
 
 
-async def in_force(plane: ControlPlane, namespace: str) -> None:
+async def in_force(plane: ControlPlane, namespace: str, *, token: str = "") -> None:
     """Wait until the policies act, which takes the API server about a second: seen by dry runs."""
     pod = {
         "metadata": {"name": "probe", "annotations": {"gpubus.dev/cards": "x"}},
         "spec": {"schedulerName": "gpubus", "containers": [{"name": "c", "image": "x"}]},
     }
 
+    who = token or plane.tenant_token
     told: list[object] = []
 
     async def acts() -> bool:
         path, query = f"/api/v1/namespaces/{namespace}/pods", {"dryRun": "All"}
-        refused = await plane.api("POST", path, pod, query=query, token=plane.tenant_token)
+        refused = await plane.api("POST", path, pod, query=query, token=who)
         plain = {**pod, "metadata": {"name": "probe"}}
-        made = await plane.api("POST", path, plain, query=query, token=plane.tenant_token)
+        made = await plane.api("POST", path, plain, query=query, token=who)
         env = made.body["spec"]["containers"][0].get("env", []) if made.status == 201 else []
         binding = {"metadata": {"name": "x", "annotations": {"gpubus.dev/x": "y"}}, "target": {"name": "n"}}
-        bound = await plane.api("POST", f"{path}/x/binding", binding, token=plane.tenant_token)
+        bound = await plane.api("POST", f"{path}/x/binding", binding, token=who)
         told[:] = [refused.body.get("message"), made.body.get("message"), env, bound.body.get("message")]
         return refused.status == 403 and len(env) > 0 and bound.status == 403
 

@@ -166,7 +166,9 @@ class Book:
                 self._resized(record, at)
             case "inventory" | "facts" | "health" | "card-health":
                 self._of_node(record)
-            case "epoch":
+            case "nominated":
+                self._nominated(record, at)
+            case "epoch" | "nomination-ended" | "quota":
                 pass
             case other:
                 self.find("chain", f"a record of kind {other} at {at} is not expected here")
@@ -179,6 +181,12 @@ class Book:
             return None
         self.steps[life.uid, phase, at] += 1
         return life
+
+    def _nominated(self, record: dict[str, Any], at: int) -> None:
+        """A place in sight sells nothing; whoever has to leave it is told."""
+        self._told(record, "nominated", at)
+        for victim in record.get("victims", ()):
+            self._told({**record, "uid": victim}, "evicting", at)
 
     def _accepted(self, record: dict[str, Any], at: int, placed: set[str]) -> None:
         life = Life(record, at)

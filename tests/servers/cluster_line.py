@@ -104,7 +104,8 @@ class ClusterWorld:
         async def so_much() -> bool:
             return await self.used_milli() == milli
 
-        await wait_until(so_much, what=f"{milli} thousandths are sold", timeout_s=40.0, every_s=0.1)
+        # 60 s: a garbage collector learns of a new kind of object, whose pods it is to take along, every 30
+        await wait_until(so_much, what=f"{milli} thousandths are sold", timeout_s=60.0, every_s=0.1)
 
 
 def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> di
 
 
 def running(found: dict[str, Any]) -> bool:
-    return found.get("status", {}).get("phase") == "Running"
+    return bool(found.get("status", {}).get("phase") == "Running")
 
 
 def condition(found: dict[str, Any]) -> dict[str, Any]:

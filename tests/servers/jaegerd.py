@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Jaeger"]
 
-# Only what is used listens, and only on loopback; the batch processor would add 200 ms to each look-up.
+# Only what is used listens, and only there; the batch processor would add 200 ms to each look-up.
 _CONFIG = """\
 service:
   extensions: [jaeger_storage, jaeger_query, healthcheckv2]
@@ -34,13 +34,13 @@ extensions:
   jaeger_storage: {{backends: {{memory: {{memory: {{max_traces: 100000}}}}}}}}
   jaeger_query:
     storage: {{traces: memory}}
-    http: {{endpoint: "127.0.0.1:{query}"}}
-    grpc: {{endpoint: "127.0.0.1:{query_grpc}"}}
+    http: {{endpoint: "{host}:{query}"}}
+    grpc: {{endpoint: "{host}:{query_grpc}"}}
   healthcheckv2:
     use_v2: true
-    http: {{endpoint: "127.0.0.1:{health}"}}
+    http: {{endpoint: "{host}:{health}"}}
 receivers:
-  otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{otlp}"}}}}}}
+  otlp: {{protocols: {{http: {{endpoint: "{host}:{otlp}"}}}}}}
 exporters:
   jaeger_storage_exporter: {{trace_storage: memory}}
 """
@@ -49,26 +49,27 @@ _PORTS = ("otlp", "query", "query_grpc", "health")
 
 
 class Jaeger:
-    """One Jaeger on free loopback ports; its traces end with it."""
+    """One Jaeger on free ports of an address of this machine; its traces end with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, host: str = "127.0.0.1") -> None:
+        self._host = host
         self._temporary = tempfile.TemporaryDirectory(prefix="gpubus-jaeger-")
         self.folder = Path(self._temporary.name)
         self._ports = {name: reserve_port() for name in _PORTS}
         config = self.folder / "jaeger.yaml"
         numbers = {name: port.number for name, port in self._ports.items()}
-        config.write_text(_CONFIG.format(**numbers), encoding="utf-8")
+        config.write_text(_CONFIG.format(host=host, **numbers), encoding="utf-8")
         command: list[str | Path] = [program("jaeger"), "--config", config]
         self.process = ServerProcess("jaeger", command, self.folder / "jaeger.log")
 
     @property
     def otlp_url(self) -> str:
         """Base for OTEL_EXPORTER_OTLP_ENDPOINT; traces go to <base>/v1/traces."""
-        return f"http://127.0.0.1:{self._ports['otlp'].number}"
+        return f"http://{self._host}:{self._ports['otlp'].number}"
 
     @property
     def query_url(self) -> str:
-        return f"http://127.0.0.1:{self._ports['query'].number}"
+        return f"http://{self._host}:{self._ports['query'].number}"
 
     async def start(self) -> None:
         self.process.launch()
@@ -112,7 +113,7 @@ class Jaeger:
         return found[0]
 
     async def _answers(self) -> bool:
-        health = await call("GET", f"http://127.0.0.1:{self._ports['health'].number}/status", timeout_s=1.0)
+        health = await call("GET", f"http://{self._host}:{self._ports['health'].number}/status", timeout_s=1.0)
         query = await call("GET", f"{self.query_url}/api/services", timeout_s=1.0)
         return health.status == 200 and query.status == 200
 

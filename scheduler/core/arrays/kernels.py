@@ -303,7 +303,7 @@ def _price_ties(  # noqa: PLR0917 - arrays by position
     for s in range(tied.shape[0]):
         mask, room, weight = tied[s, 0], inside[s], tied[s, 1] * totals[T_IDLE]
         if constants[BY_SHAPE]:
-            weight = tied[s, 1] * (totals[T_IDLE] - room) if room > 0 else 1
+            weight = tied[s, 1] * (totals[T_IDLE] - room)  # room 0: 0 x 65,536 is not more, so in full
         else:
             room = max(1, room)
         if weight >= ONE * room:

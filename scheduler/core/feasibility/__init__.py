@@ -16,6 +16,7 @@ from scheduler.core.feasibility.card_links import links_reason
 from scheduler.core.feasibility.card_locality import affinity, anti_affinity, exclusion
 from scheduler.core.feasibility.card_memory import memory
 from scheduler.core.feasibility.card_model import model
+from scheduler.core.feasibility.card_modes import by_mode, modes_reason, one_card_only
 from scheduler.core.feasibility.card_share import share
 from scheduler.core.feasibility.card_sharing import memory_known, sharing_mode
 from scheduler.core.feasibility.card_size import card_size
@@ -54,6 +55,7 @@ CARD_RULES: tuple[CardRule, ...] = (
     healthy,  # nor has a broken one
     uncordoned,  # an operator's word stands above any number
     sharing_mode,  # a property of the card: no waiting helps
+    one_card_only,  # likewise, against the number of cards
     memory_known,  # likewise
     model,  # a property of the card against the user's choice
     card_size,  # likewise
@@ -82,8 +84,10 @@ __all__ = [
     "Choice",
     "NodeRule",
     "affine_to",
+    "by_mode",
     "card_reasons",
     "fits",
     "links_reason",
+    "modes_reason",
     "node_reasons",
 ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from contracts.units import WHOLE_CARD
 from scheduler.core.feasibility.card_links import linked
+from scheduler.core.feasibility.card_modes import ONE_CARD, by_mode
 from scheduler.core.feasibility.card_size import big_enough
 from scheduler.core.feasibility.node_affinity import affine_to
 from scheduler.core.feasibility.selector import selected
@@ -60,15 +61,16 @@ def _welcome(shape: Shape, view: NodeView) -> bool:
 
 
 def _take(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
-    """The first cards of `candidates` that are open to the shape; None when there are too few."""
+    """The first cards of `candidates`, shared in one way, that are open to the shape; None when there are too few."""
     wanted = shape.locality.affinity
     if wanted is not None:
         candidates = sorted(candidates, key=lambda card: wanted not in card.tags.affinity)
     if shape.nvlink != "any":
         return _take_linked(shape, candidates)
-    chosen: list[CardView] = []
+    alike: dict[str, list[CardView]] = {}
     for card in candidates:
         if open_card(shape, card):
+            chosen = alike.setdefault(card.card.isolation, [])
             chosen.append(card)
             if len(chosen) == shape.cards:
                 return tuple(chosen)
@@ -76,10 +78,13 @@ def _take(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
 
 
 def _take_linked(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
-    """The same, of one NVLink group."""
-    able = [card for card in candidates if open_card(shape, card)]
-    found = linked(able, shape.cards, lambda card: card.card.nvlink_group, required=shape.nvlink == "require")
-    return None if found is None else tuple(found)
+    """The same, of one NVLink group, of those that are shared in one way."""
+    able = (card for card in candidates if open_card(shape, card))
+    for alike in by_mode(able, lambda card: card.card.isolation):
+        found = linked(alike, shape.cards, lambda card: card.card.nvlink_group, required=shape.nvlink == "require")
+        if found is not None:
+            return tuple(found)
+    return None
 
 
 def _take_plain(shape: Shape, candidates: Iterable[CardView]) -> Choice | None:
@@ -108,5 +113,6 @@ def open_card(shape: Shape, card: CardView) -> bool:
         and (card.known or whole_memory(shape))
         and big_enough(shape, card.card)
         and (not card.whole_only or shape.share_milli == WHOLE_CARD)
+        and (shape.cards < 2 or card.card.isolation != ONE_CARD)  # noqa: PLR2004 - several
         and open_to(shape.locality, card.tags)
     )

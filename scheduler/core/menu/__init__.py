@@ -11,9 +11,9 @@ What flows, each step a small pure function with its formula:
                                   │                              │
                                   ├──▶ spoil (fragments)         ├──▶ value of a node, before and after a pod
                                   ├──▶ cpu_value                 │
-                                  └──▶ demand (who presses on what) ──▶ pressure ──▶ prices      drain (who leaves when)
+                                  └──▶ demand, ties (who presses on what) ──▶ prices       drain (who leaves when)
 
-    cost = value drop + weight x fragment rise + model price + slot price + CPU price + drain price
+    cost = value drop + weight x fragment rise + tie price + slot price + CPU price + drain price
 
 A pod goes where the rounded cost is least, ties by the fixed order of nodes. Nothing is learned yet: every cost is 0
 and the fixed order decides alone, which is first-fit.

@@ -37,13 +37,21 @@ class MenuTerms(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Of the draw; the same for every table, so that menus stay alike while the mix moves."""
     rounding_milli: int = 40
     """Costs that differ by less are equal, and the fixed order of nodes decides: it keeps later nodes empty."""
-    fragment_weight: int = 500
-    """Of the growth of the fragment (FGD): with departures the next pod counts as well as the best mix. Within 50 %
-    nothing moves by more than 0.15 points."""
-    model_weight: int = 1000
-    """Of the price on milli of a model that tied pods need ..."""
-    model_threshold: int = 700
+    fragment_weight: int = 1000
+    """Of the growth of the fragment (FGD): with departures the next pod counts as much as the best mix. 500 to 1000
+    are alike on most mixes; shares alone want 1000."""
+    by_shape: bool = True
+    """Pods are tied by models, cards and CPU, and pressure is a ratio of odds (`ties`); else by models alone."""
+    tie_weight: int = 1000
+    """Of the price on milli of nodes that tied pods need ..."""
+    tie_threshold: int = 700
     """... from this pressure on: below it the price only costs packing. 900 lost 0.39 points of gpuspec33."""
+    tie_standing: int = 900
+    """Of the pressure that the cluster has by its make alone: in full it keeps too much from the others where a model
+    is scarce (gpuspec33 -0.6), without it large pods that come seldom find their nodes taken (multigpu40 -0.5)."""
+    tie_floor: int = 100
+    """Most that pods pay without any pressure: it settles near-ties. None lost 0.2 points of default at load 0.9, 300
+    won nothing more and lost 0.2 of gpuspec33."""
     slot_weight: int = 500
     """Of the price on breaking up room for pods of 2, 4 or 8 cards ..."""
     slot_threshold: int = 700
@@ -67,13 +75,20 @@ ARRIVALS = MenuTerms(
     menu_size=32,
     rounding_milli=20,
     fragment_weight=0,
-    model_weight=500,
-    model_threshold=900,
+    by_shape=False,
+    tie_weight=500,
+    tie_threshold=900,
+    tie_floor=0,
     drain_weight=0,
     by_lifetime=False,
 )
 """Where pods do not end. Every hole will meet the whole mix: long menus, no fragments, nothing drains; model prices
 start late, because room kept for tied pods is lost to the others for good."""
+
+FRAGMENTS = MenuTerms(
+    menu_size=0, tie_weight=0, tie_standing=0, tie_floor=0, slot_weight=0, cpu_weight=0, drain_weight=0
+)
+"""No menus and no prices: what is left is the fragment, its classes weighted by lifetime. To compare with."""
 
 
 def rounded_cost(micro: int, terms: MenuTerms) -> int:

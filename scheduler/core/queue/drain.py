@@ -27,8 +27,10 @@ from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import Nominated
 from contracts.units import RequestUid
 from scheduler.core.queue.loads import CardLoad, NodeLoad, load_of
-from scheduler.core.queue.nominate import TRIES, Search, Trial, fits_after, placement_on
+from scheduler.core.queue.nominate import TRIES, Search
 from scheduler.core.queue.order import waited_ms
+from scheduler.core.queue.proof import fits_after, placement_on
+from scheduler.core.queue.trial import Trial
 from scheduler.core.request import Shape, memory_on, shape_for
 
 DRAIN_AFTER_MS = 300_000

@@ -170,6 +170,14 @@ class Loads:
             self._known.clear()
         self._read = len(self.state.touched)
 
+    def prepare(self, most: int) -> bool:
+        """Make so many of the missing ones at most, before anybody asks; whether more are missing."""
+        self.sync()
+        missing = [name for name in self.state.nodes if name not in self._known]
+        for _ in self.of(missing[:most]):
+            pass
+        return len(missing) > most
+
     def of(self, names: Iterable[str]) -> Iterator[NodeLoad]:
         """Loads of these nodes, of those that exist."""
         for name in names:

@@ -19,7 +19,7 @@ from bus.ledger.state import LedgerState, NodeState, RequestState
 from contracts.decisions import Candidate, Nominated, Rationale, Reserved
 from contracts.outcomes import Reason
 from scheduler.core.queue.loads import lingers
-from scheduler.core.queue.nominate import emptied, only_cards
+from scheduler.core.queue.proof import emptied, only_cards
 from scheduler.core.queue.quota import reason as quota_reason
 from scheduler.core.reasons import node_reason
 from scheduler.core.request import shape_for
@@ -60,10 +60,10 @@ def in_vain(state: LedgerState, request: RequestState) -> str:
     against = _against_now(state, request, wanted) if complete(request) else ""
     if complete(request) and not against:
         return ""
-    if wanted.why == "drains":
-        return against
-    idle = _nobody_leaves(state, node)
-    return against or idle if idle else ""
+    idle = nobody_leaves(state, node)
+    if not idle or wanted.why == "drains":
+        return against if idle else ""  # whoever is leaving may be what the rule is against
+    return against or idle
 
 
 def _against_now(state: LedgerState, request: RequestState, wanted: Nominated) -> str:
@@ -82,7 +82,8 @@ def _rule(state: LedgerState, request: RequestState, bare: NodeState, wanted: No
     return "" if found is None else found[1].text
 
 
-def _nobody_leaves(state: LedgerState, node: NodeState) -> str:
+def nobody_leaves(state: LedgerState, node: NodeState) -> str:
+    """Why a place on the node that cannot be taken now will not be later; empty while somebody leaves."""
     leaving = [r for uid in node.residents if (r := state.requests[uid]).leaving]
     overdue = [r.key for r in leaving if lingers(r, state.clock_ms)]
     if len(overdue) < len(leaving):

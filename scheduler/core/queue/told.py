@@ -24,7 +24,8 @@ from scheduler.core.queue.teams import Teams, team_key
 HOLDERS_SHOWN = 8
 
 NEXT_IN_TURN = (Reason(code="queued", text="it would fit; it is tried with the next change", unit=""),)
-"""Nothing is against it at this moment: decisions are made in turns, and the next one tries it."""
+"""Nothing is against it at this moment, and the queue has more to do (`unfinished`): it came after the last turn, the
+commit was full, or other members of its gang are in this commit. At rest nobody is told this."""
 
 
 def reasons(state: LedgerState, request: RequestState) -> tuple[Reason, ...]:

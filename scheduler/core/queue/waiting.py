@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from bus.ledger.state import RequestState
-from contracts.priorities import priority_of
+from contracts.priorities import may_preempt, priority_of
 from contracts.units import RequestUid
 from scheduler.core.queue.order import Age, age
 from scheduler.core.request import Shape, shape_for
@@ -42,6 +42,8 @@ class Lane(msgspec.Struct, eq=False):
     priority: int
     ages: list[Age] = []
     uids: list[RequestUid] = []
+    asks: bool = False
+    """Somebody who is or was in it may ask others to leave."""
 
 
 def kind_of(request: RequestState) -> Kind:
@@ -73,6 +75,7 @@ class Waiting:
         lane = lanes.get(priority)
         if lane is None:
             lane = lanes[priority] = Lane(kind, priority)
+        lane.asks = lane.asks or may_preempt(request.request)
         at = age(request)
         place = bisect_left(lane.ages, at)
         lane.ages.insert(place, at)
@@ -121,11 +124,18 @@ class Waiting:
 
     # --- events ----------------------------------------------------------------------------------------------------
 
-    def improved(self, fits: Callable[[Shape], bool]) -> None:
-        """Nodes improved: wake the kinds whose shape fits on one of them."""
-        for shape in [shape for shape in self.blocked if fits(shape)]:
+    def improved(self, fits: Callable[[Shape], bool]) -> list[Shape]:
+        """Nodes improved: wake the kinds whose shape fits on one of them, and tell which shapes these are."""
+        woken = [shape for shape in self.blocked if fits(shape)]
+        for shape in woken:
             self._awake.update(self.blocked.pop(shape))
             self._looking.pop(shape, None)
+        return woken
+
+    def block_all(self) -> None:
+        """Nobody who is awake finds room."""
+        for kind in list(self._awake):
+            self.block(kind)
 
     def namespace_changed(self, namespace: str) -> None:
         """It holds less, or may hold more."""
@@ -149,6 +159,10 @@ class Waiting:
     def looking(self) -> bool:
         """Somebody that found no room looks at neighbours: each placement may be what it waits for."""
         return bool(self._looking)
+
+    def shapes(self) -> dict[Shape, None]:
+        """Of the kinds that are awake."""
+        return dict.fromkeys(kind.shape for kind in self._awake)
 
     def lanes(self) -> Iterator[Lane]:
         """Of the kinds that are awake."""

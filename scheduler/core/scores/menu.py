@@ -12,8 +12,9 @@ from scheduler.core.feasibility.fast import Choice
 from scheduler.core.menu.classes import class_key
 from scheduler.core.menu.demand import slots_of
 from scheduler.core.menu.drain import PSI_ONE, psi
-from scheduler.core.menu.outlook import Outlook, wholes_of
+from scheduler.core.menu.outlook import Outlook, chassis_of, wholes_of
 from scheduler.core.menu.terms import MICRO, SLOT_SIZES
+from scheduler.core.menu.ties import beyond
 from scheduler.core.mix import Mix
 from scheduler.core.request import Shape
 from scheduler.core.view import CardView, NodeView
@@ -40,11 +41,13 @@ def fragment_rise(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int
     return -(mix.reach.fragment_weight * (before - after - taken) // 1000)
 
 
-def model_price(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:
-    """-milli asked x price of the node's models."""
-    if not isinstance(mix, Outlook) or not chosen or mix.kind(view) < 0:
+def tie_price(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:
+    """-(milli asked x price of the node + what the pod takes of its CPU beyond them x floor)."""
+    if not isinstance(mix, Outlook):
         return 0
-    return -shape.share_milli * len(chosen) * mix.prices.model[mix.kind(view)]
+    price, floor = mix.tie(view)
+    more = beyond(len(chosen), shape.share_milli, shape.cpu_milli, chassis_of(view)) if floor else 0
+    return -(shape.share_milli * len(chosen) * price + floor * more)
 
 
 def slot_price(shape: Shape, view: NodeView, chosen: Choice, mix: Mix) -> int:

@@ -58,8 +58,10 @@ def test_the_cluster_that_was_given_is_not_changed() -> None:
 
 
 def test_it_adds_and_removes_until_a_leak_ends_it() -> None:
-    """Ten cards, nine used, m = 0.9: the tenth is added, the load is too high, it is removed, 20 times over; each
-    addition takes 100 of the 2,000 idle milli-cores for good, and that is what ends it."""
+    """Ten cards, nine used, m = 0.9: the tenth is added, the load is too high, it is removed, 20 times over.
+
+    Each addition takes 100 of the 2,000 idle milli-cores for good, and that is what ends it.
+    """
     cluster = seed_cluster((10_000, 0, 10_000, 0, 10, 9))
     cluster.idle = {"node": (2000, 10**9)}
     job = seed_job("a", (100, 1, 1, 1, 9, 1))
@@ -96,8 +98,8 @@ class Sorted(NamedTuple):
     expected: str
 
 
-def job(name: str, maximum: int, present: int, gpu: int = 0, cpu: int = 0, memory: int = 0) -> Standing:
-    return Standing(name=name, minimum=1, maximum=maximum, present=present, gpu=gpu, cpu=cpu, memory=memory)
+def job(name: str, maximum: int, present: int, **trainer: int) -> Standing:
+    return Standing(name=name, minimum=1, maximum=maximum, present=present, **trainer)
 
 
 ORDERS = [

@@ -19,6 +19,8 @@ from contracts.messages import encode
 from contracts.workloads import ScaleDecision, Scaling
 from tests.unit.autoscaler.function_world import World, function, inputs
 
+BEGAN_WITH_9 = {"period_target": 9, "period_since_ms": 990_000}
+
 ROWS: list[tuple[str, Inputs, int, str]] = [
     ("frozen: nothing moves, whatever the load", inputs(90_000, frozen=1), 3, "frozen"),
     ("frozen beats the maximum", inputs(frozen=1, max_replicas=1), 3, "frozen"),
@@ -47,12 +49,13 @@ ROWS: list[tuple[str, Inputs, int, str]] = [
     ("idle at zero, whatever the windows remember", inputs(9000, hot_ready=0, busy=0), 0, "idle"),
     ("a new function gets its minimum", inputs(None, hot_ready=0, busy=0, min_replicas=2), 2, "missing-hold+min"),
     ("S136: no numbers of another card model", inputs(90_000, capacity_milli=None), 3, "no-profile"),
-    ("S136: also without it nobody stays for nothing", inputs(0, busy=0, capacity_milli=None, idle_since_ms=1), 0, "zero"),
+    ("S136: nobody stays for nothing", inputs(0, busy=0, capacity_milli=None, idle_since_ms=1), 0, "zero"),
     ("a burst: the short window alone", inputs(2000, panic_milli=4200, hot_ready=3), 6, "panic"),
     ("below 200 % it is none", inputs(2000, panic_milli=4199, hot_ready=3), 3, "steady"),
     ("panic never goes down", inputs(100, panic_at_ms=940_001), 3, "panic"),
     ("panic lasts a stable window", inputs(100, panic_at_ms=940_000), 2, "down+down-rate"),
     ("up by the long window", inputs(2400), 4, "up"),
+    ("not by a peak that is over", inputs(9000, panic_milli=2000), 3, "steady"),
     ("within the tolerance nothing moves", inputs(2310), 3, "steady"),
     ("just above it something does", inputs(2311), 4, "up"),
     ("S126: two at 70 % each stay two", inputs(1400, hot_ready=2), 2, "steady"),
@@ -66,14 +69,14 @@ ROWS: list[tuple[str, Inputs, int, str]] = [
     ("a higher short window keeps", inputs(100, panic_milli=2000), 3, "steady"),
     ("coming replicas are capacity", inputs(2400, hot_ready=3, coming=1), 4, "steady"),
     ("S138: coming ones are cancelled at once", inputs(100, hot_ready=1, coming=7), 1, "down"),
-    ("S140: never above the maximum", inputs(90_000, max_replicas=5, period_target=3, period_since_ms=990_000), 5, "panic+up-rate+max"),
+    ("S140: never above the maximum", inputs(90_000, max_replicas=5), 5, "panic+up-rate+max"),
     ("S140: also when the maximum is lowered", inputs(2000, max_replicas=2), 2, "steady+max"),
     ("never below the minimum", inputs(100, min_replicas=2), 2, "down+down-rate"),
     ("a raised minimum", inputs(2000, min_replicas=9), 9, "steady+min"),
     ("at most four times as many a period", inputs(90_000, hot_ready=10), 40, "panic+up-rate"),
     ("or four more", inputs(90_000, hot_ready=1), 5, "panic+up-rate"),
     ("at least half stay", inputs(100, hot_ready=9), 5, "down+down-rate"),
-    ("a period's start counts", inputs(100, hot_ready=5, period_target=9, period_since_ms=990_000), 5, "down+down-rate"),
+    ("a period's start counts", inputs(100, hot_ready=5, **BEGAN_WITH_9), 5, "down+down-rate"),
     ("S128: capacity cannot be read", inputs(2400, placeable=None), 3, "up+capacity-unknown"),
     ("S128: budget cannot be read", inputs(2400, budget=None), 3, "up+budget-unknown"),
     ("S128: also from zero", inputs(0, hot_ready=0, busy=0, waiting=1, placeable=None), 0, "wake+capacity-unknown"),
@@ -102,7 +105,11 @@ def test_every_rule_is_in_the_table() -> None:
 
 def some_inputs() -> st.SearchStrategy[Inputs]:
     """Any of what a message may carry, small enough that limits meet."""
-    small, load, time = st.integers(0, 12), st.none() | st.integers(0, 30_000), st.none() | st.integers(900_000, 1_000_000)
+    small, load, time = (
+        st.integers(0, 12),
+        st.none() | st.integers(0, 30_000),
+        st.none() | st.integers(900_000, 1_000_000),
+    )
     return st.builds(
         inputs,
         load,
@@ -220,15 +227,20 @@ def test_settings_that_contradict_each_other_are_named(fields: dict[str, Any], s
     assert faults(function()) == ()
 
 
+def test_a_setting_at_its_bound_is_no_fault() -> None:
+    """All at once."""
+    at_bounds = Scaling(fallback_replicas=10, panic_s=60)
+
+    assert faults(function(min_replicas=10, replicas=10, target_percent=1, scaling=at_bounds)) == ()
+
+
 def test_for_rates_the_function_wins_over_the_measurement() -> None:
     """And without either nobody knows."""
 
     def capacity(rate_milli: int | None, measured: int | None) -> int | None:
         wanted_function = function(Scaling(metric="rate", rate_milli=rate_milli))
         none: dict[str, Any] = {"now_ms": 0, "waiting": 0, "placeable": 0, "budget": 0}
-        return inputs_of(
-            wanted_function, Memory(), Samples(), Counts(), capacity_milli=measured, **none
-        ).capacity_milli
+        return inputs_of(wanted_function, Memory(), Samples(), Counts(), capacity_milli=measured, **none).capacity_milli
 
     assert (capacity(5, 7), capacity(None, 7), capacity(None, None)) == (5, 7, None)
 
@@ -272,7 +284,7 @@ def test_a_first_replica_that_waits_for_a_card_is_not_given_up_while_somebody_wa
 
 def test_an_hour_without_room_then_no_load_leaves_no_plan_behind() -> None:
     """S138: eight wanted, two fit; when the load is gone everything is back to normal, and works again."""
-    world = World(function(max_replicas=20), room=2)
+    world = World(function(max_replicas=20), room=2, tick_s=5)
     world.run(3600, calls=6)
 
     assert world.planned == 2

@@ -25,7 +25,8 @@ WINDOWS = [
     ("weighted by time", [(0, 10), (4, 20)], 6, 6, Average(load_milli=13_334, covered_ms=6000)),
     ("a sample speaks for six seconds", [(0, 10)], 60, 60, Average(load_milli=10_000, covered_ms=6000)),
     ("then it is not known", [(0, 10)], 60, 6, Average(load_milli=None, covered_ms=0)),
-    ("a failed reading is a gap", [(0, 10), (2, None)], 6, 6, Average(load_milli=10_000, covered_ms=2000)),
+    ("a failed reading makes no gap at once", [(0, 10), (2, None)], 5, 6, Average(load_milli=10_000, covered_ms=5000)),
+    ("failures in a row do", [(0, 10), (2, None), (7, None)], 9, 6, Average(load_milli=10_000, covered_ms=3000)),
     ("none at all", [], 6, 6, Average(load_milli=None, covered_ms=0)),
     ("the first, at once", [(5, 7)], 5, 6, Average(load_milli=7000, covered_ms=0)),
     ("a failed first", [(5, None)], 5, 6, Average(load_milli=None, covered_ms=0)),
@@ -50,6 +51,14 @@ def test_a_window_is_full_when_four_fifths_of_it_are_known() -> None:
     assert is_full(almost, 48 * S, 60 * S)
 
 
+def test_a_source_that_fails_every_other_time_still_fills_the_window() -> None:
+    """Readings each 2 s, half of them lost: four seconds between two, and a sample speaks for six."""
+    samples = told(*((t, 5 if t % 4 else None) for t in range(0, 62, 2)))
+
+    assert is_full(samples, 60 * S, 60 * S)
+    assert average(samples, 60 * S, 60 * S).load_milli == 5 * S
+
+
 def test_old_samples_are_forgotten_and_late_ones_dropped() -> None:
     """The memory is bounded, and time only goes forward."""
     samples = told(*((t, 1) for t in range(1000)))
@@ -65,7 +74,9 @@ def test_silence_counts_from_the_last_success_or_the_first_try() -> None:
     assert silent_ms(Samples(), 10 * S) == 0
 
 
-@given(st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 10**6)), min_size=1, max_size=30), st.integers(1, 90_000))
+@given(
+    st.lists(st.tuples(st.integers(1, 9000), st.integers(0, 10**6)), min_size=1, max_size=30), st.integers(1, 90_000)
+)
 def test_an_average_lies_between_its_samples(steps: list[tuple[int, int]], window_ms: int) -> None:
     """And never covers more than the window."""
     samples, now_ms = Samples(), 0
@@ -101,7 +112,7 @@ WORKED = (report(2), report(2), report(9, age_s=5))
 
 
 def test_a_warming_replica_counts_as_a_seasoned_one() -> None:
-    """The worked numbers: 2 + 2 + min(9, 2) + 2 for the silent one + 3 waiting; and from what the bus has delivered."""
+    """S137. Worked: 2 + 2 + min(9, 2) + 2 for the silent one + 3 waiting; and from what the bus has delivered."""
     assert seen(*WORKED, ready=4, waiting=3) == 11 * S
     assert seen(*WORKED, ready=4, waiting=3, outstanding=14) == 10 * S
 
@@ -112,24 +123,24 @@ def test_while_all_are_warming_they_are_believed() -> None:
 
 
 def test_one_broken_worker_does_not_stop_the_others() -> None:
-    """A silent one of three counts as the two that speak, also when its last word is old."""
+    """S124: a silent one of three counts as the two that speak, also when its last word is old."""
     assert seen(report(4), report(4), ready=3) == 12 * S
     assert seen(report(4), report(4), report(9, old_s=6), ready=3) == 12 * S
 
 
 def test_without_the_bus_nothing_is_known() -> None:
-    """Also with reports: what waits is a part of the load."""
+    """S130: also with reports: what waits is a part of the load."""
     assert seen(report(4), ready=1, waiting=None, outstanding=3) is None
 
 
 def test_lost_reports_are_not_zero_load() -> None:
-    """The bus knows what it has delivered; without that, silence is silence."""
+    """S125: the bus knows what it has delivered; without that, silence is silence."""
     assert seen(ready=2, outstanding=7) == 7 * S
     assert seen(ready=2) is None
 
 
 def test_at_zero_the_queue_is_the_load() -> None:
-    """No replica, no report, and three calls wait."""
+    """S156: no replica, no report, and three calls wait."""
     assert seen(ready=0, waiting=3) == 3 * S
 
 

@@ -122,6 +122,8 @@ OURS = "system:serviceaccount:gpubus-system:gpubus-"
         (status(OURS + "monitor", node="gpu-1.lab"), "monitor/gpu-1.lab"),
         (status("system:serviceaccount:team-a:default"), "tenant/team-a"),
         (status("system:serviceaccount:team-a:gpubus-scheduler"), "tenant/team-a"),
+        (status("system:serviceaccount:team-a:gpubus-worker-resize"), "worker/team-a.resize"),
+        (status("system:serviceaccount:team-a:gpubus-worker-"), "tenant/team-a"),
         (status("ann", groups=("gpubus:operators",)), "operator"),
         (status("bob", groups=("system:authenticated", "gpubus:viewers")), "viewer"),
     ],
@@ -139,6 +141,7 @@ def test_a_reviewed_token_is_somebody(reviewed: ReviewStatus, who: str) -> None:
         (status(OURS + "monitor"), "not bound to a pod on a node"),
         (status(OURS + "other"), "has no role"),
         (status("eve"), "none of the groups"),
+        (status("system:serviceaccount:team-a:gpubus-worker-a.b"), "the form is worker/<namespace.function>"),
     ],
 )
 def test_a_token_without_a_place_stays_outside(reviewed: ReviewStatus, why: str) -> None:

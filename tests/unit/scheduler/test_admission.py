@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.requests import PodRequest, Resize, Withdraw
-from scheduler.admission import MAX_BYTES, Admitted, Refused, Unreadable, admit
+from reconciler.podspec import RESERVED_PREFIXES
+from scheduler.admission import DEVICE_VARIABLES, MAX_BYTES, Admitted, Refused, Unreadable, admit
 
 GOOD = {"type": "pod.request.v1", "name": "train-1", "pod": {"image": "busybox"}, "gpu": {"share_milli": 500}}
 
@@ -56,6 +57,9 @@ HOSTILE = [
     ("cuda devices", pod(env=[{"name": "CUDA_VISIBLE_DEVICES"}]), "pod.env[0].name", "CUDA_VISIBLE_DEVICES"),
     ("lower-case devices", pod(env=[{"name": "nvidia_visible_devices"}]), "pod.env[0].name", "platform"),
     ("mps limit", pod(env=[{"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"}]), "pod.env[0].name", "CUDA_MPS_"),
+    ("device order", pod(env=[{"name": "CUDA_DEVICE_ORDER"}]), "pod.env[0].name", "CUDA_DEVICE_"),
+    ("memory limit", pod(env=[{"name": "CUDA_DEVICE_MEMORY_LIMIT_0"}]), "pod.env[0].name", "CUDA_DEVICE_"),
+    ("manager", pod(env=[{"name": "POD_MANAGER_PORT"}]), "pod.env[0].name", "POD_MANAGER_"),
     ("preload", pod(env=[{"name": "A"}, {"name": "LD_PRELOAD"}]), "pod.env[1].name", "LD_"),
     ("our annotation", pod(annotations={"gpubus.dev/cards": "0"}), "pod.annotations", "reserved"),
     ("kubernetes label", pod(labels={"app.kubernetes.io/name": "x"}), "pod.labels", "reserved"),
@@ -152,3 +156,8 @@ def test_no_json_object_raises(value: dict[str, object]) -> None:
 def test_no_bytes_raise(data: bytes) -> None:
     """Whatever is sent, there is a verdict."""
     assert isinstance(admit(data), Admitted | Refused | Unreadable)
+
+
+def test_no_variable_is_taken_here_that_no_pod_can_be_made_with() -> None:
+    """The prefixes that the reconciler reserves are refused at admission, not when the pod is made."""
+    assert set(RESERVED_PREFIXES) <= set(DEVICE_VARIABLES)

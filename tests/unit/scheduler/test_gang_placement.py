@@ -5,7 +5,8 @@ from __future__ import annotations
 from bus.ledger.snapshot import digest
 from bus.ledger.state import RequestState
 from scheduler.core.decide import Placed, Unplaced, decide
-from scheduler.core.gang import gang_reasons, place_gang
+from scheduler.core.gang import place_gang
+from scheduler.core.gang_told import gang_reasons
 from scheduler.core.policies import POLICIES
 from scheduler.core.ranking import Rankings
 from tests.builders.ledger import Cluster, Request, cluster, node, request

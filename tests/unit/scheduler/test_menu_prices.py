@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.arrays import kernels as k
-from scheduler.core.arrays.tables import build
+from scheduler.core.arrays.tables import Reach, build
 from scheduler.core.menu.classes import pod_classes
-from scheduler.core.menu.demand import ONE, Demand, Idle, demand_of, prices_of, ramp, slots_of, tied_sets
-from scheduler.core.menu.terms import ARRIVALS, DEPARTURES
+from scheduler.core.menu.demand import Demand, Idle, demand_of, prices_of, ramp, slots_of
+from scheduler.core.menu.terms import ARRIVALS, DEPARTURES, MenuTerms
+from scheduler.core.menu.ties import ONE, Chassis, Ties
 
 KINDS = [("A100",), ("T4",), ("V100",)]
+CHASSIS = [Chassis(kind, 8, 64_000) for kind in KINDS]
 MIX = {
     "1000|1|500|": 40,
     "2000|1|1000|T4": 30,
@@ -21,7 +23,7 @@ MIX = {
     "1000|0|0|": 20,
 }
 
-REACH = build(DEPARTURES, MIX, {}).reach(KINDS)
+REACHES = [(terms, build(terms, MIX, {}).reach(KINDS, CHASSIS)) for terms in (DEPARTURES, ARRIVALS)]
 
 
 def test_a_ramp_begins_at_its_threshold_and_ends_at_one() -> None:
@@ -31,26 +33,29 @@ def test_a_ramp_begins_at_its_threshold_and_ends_at_one() -> None:
 
 def test_demand_of_a_mix() -> None:
     """100 whole cards asked: 20 by halves, 30 tied to T4, 10 to T4 or V100, 40 by pods of eight."""
-    found = demand_of(pod_classes(MIX, {}, by_lifetime=False), KINDS)
+    found = demand_of(pod_classes(MIX, {}, by_lifetime=False), CHASSIS, by_shape=False)
     assert found.slot_shares == (0, 0, ONE * 40 // 100)
     assert found.slot_cpu_milli == (0, 0, 16_000)
     assert found.cpu_per_milli == ONE * (40 * 1 + 60 + 20 + 80 + 20) // 100
-    assert found.tied == ((0b010, ONE * 30 // 100), (0b110, ONE * 40 // 100))
+    assert found.ties.groups == (0, 1, 2)
+    assert found.ties.sets == ((0b010, ONE * 30 // 100), (0b110, ONE * 40 // 100))
 
 
 def test_pressed_models_pressed_slots_and_pressed_cpu_cost() -> None:
-    """Half of what is idle is T4 and 60 % of the demand wants it: pressure 1.2, the full price. The rest has none."""
-    demand = Demand(
-        slot_shares=(0, 0, ONE // 4), slot_cpu_milli=(0, 0, 1000), cpu_per_milli=ONE, tied=((0b10, ONE * 6 // 10),)
-    )
-    scarce = Idle(milli=64_000, cpu_milli=64_000, slots=(0, 0, 2), by_kind=(32_000, 32_000))
+    """Half of what is idle is T4 and 60 % of the demand wants it: odds of 1.5 against 1, the full price; else none."""
+    ties = Ties(groups=(0, 1), count=2, sets=((0b10, ONE * 6 // 4),))
+    demand = Demand(slot_shares=(0, 0, ONE // 4), slot_cpu_milli=(0, 0, 1000), cpu_per_milli=ONE, ties=ties)
+    even = (32_000, 32_000, 0)
+    scarce = Idle(milli=64_000, cpu_milli=64_000, slots=(0, 0, 2), by_group=even, cards_by_group=even)
     prices = prices_of(demand, scarce, DEPARTURES)
-    assert prices.model == (0, 1000)
+    assert (prices.tie, prices.floor) == ((0, 1000, 0), (0, 100, 0))
     assert prices.slot == (0, 0, 500 * 8000)
     assert prices.drain == (0, 0, 1000 * 8000)
     assert prices.cpu == 50 * 64
-    roomy = Idle(milli=64_000, cpu_milli=640_000, slots=(9, 9, 9), by_kind=(1, 63_999))
-    assert not any((*prices_of(demand, roomy, DEPARTURES).model, *prices_of(demand, roomy, DEPARTURES).slot))
+    roomy = Idle(
+        milli=64_000, cpu_milli=640_000, slots=(9, 9, 9), by_group=(1, 63_999, 0), cards_by_group=(1, 63_999, 0)
+    )
+    assert not any((*prices_of(demand, roomy, DEPARTURES).tie, *prices_of(demand, roomy, DEPARTURES).slot))
     assert prices_of(demand, scarce, ARRIVALS).drain == (0, 0, 0)
 
 
@@ -60,29 +65,40 @@ def test_slots_are_short_of_cards_or_of_cpu() -> None:
     assert slots_of(8, 40_000, demand) == (4, 2, 0)
 
 
-def test_unions_of_ties_are_looked_at() -> None:
-    """Two classes tied to one model each press together on both."""
-    classes = pod_classes({"1|1|1000|A100": 1, "1|1|1000|T4": 1, "1|1|1000|": 2}, {}, by_lifetime=False)
-    assert tied_sets(classes, KINDS) == ((0b001, ONE // 4), (0b010, ONE // 4), (0b011, ONE // 2))
-
-
 amounts = st.integers(0, 5_000_000)
+sums = st.lists(amounts, min_size=4, max_size=4)
+slotted = st.lists(st.integers(0, 500), min_size=3, max_size=3)
+LAST = 3
+"""The cards change with the last of four moments only."""
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(amounts, min_size=3, max_size=3), amounts, st.lists(st.integers(0, 500), min_size=3, max_size=3))
-def test_compiled_prices_are_the_plain_ones(by_kind: list[int], cpu_milli: int, slots: list[int]) -> None:
-    """For any sums of the cluster."""
-    reach = REACH
-    totals = np.array([sum(by_kind), cpu_milli, *slots, *by_kind], np.int64)
-    prices = np.zeros(k.P_KINDS + 3, np.int64)
-    k._price(totals, reach.constants, reach.tied, prices)
-    idle = Idle(milli=sum(by_kind), cpu_milli=cpu_milli, slots=tuple(slots), by_kind=tuple(by_kind))
-    plain = prices_of(reach.demand, idle, DEPARTURES)
-    assert prices.tolist() == [*plain.slot, *plain.drain, plain.cpu, *plain.model]
+@given(st.lists(st.tuples(sums, sums, amounts, slotted), min_size=1, max_size=4), st.sampled_from(REACHES))
+def test_compiled_prices_are_the_plain_ones(
+    moments: list[tuple[list[int], list[int], int, list[int]]], form: tuple[MenuTerms, Reach]
+) -> None:
+    """For any sums of the cluster, in both forms, and whatever was kept of earlier sums."""
+    terms, reach = form
+    memo, inside = np.full((k.MEMO, 4), -1, np.int64), np.zeros(len(reach.tied), np.int64)
+    prices = np.zeros(k.P_GROUPS + 8, np.int64)
+    cards_by = moments[0][1]
+    for number, (idle_by, others, cpu_milli, slots) in enumerate(moments):
+        cards_by = others if number == LAST else cards_by
+        totals = np.array([sum(idle_by), cpu_milli, *slots, *idle_by, *cards_by], np.int64)
+        k._price(totals, reach.constants, reach.tied, prices, memo, inside)
+        idle = Idle(
+            milli=sum(idle_by),
+            cpu_milli=cpu_milli,
+            slots=tuple(slots),
+            by_group=tuple(idle_by),
+            cards_by_group=tuple(cards_by),
+        )
+        plain = prices_of(reach.demand, idle, terms)
+        assert prices.tolist() == [*plain.slot, *plain.drain, plain.cpu, *plain.tie, *plain.floor]
 
 
 def test_a_mix_without_cards_presses_on_nothing() -> None:
     """And no class at all neither."""
-    assert demand_of(pod_classes({"1000|0|0|": 3}, {}, by_lifetime=True), KINDS) == Demand()
-    assert demand_of((), KINDS) == Demand()
+    nothing = Demand(ties=Ties(groups=(0, 0, 0)))
+    assert demand_of(pod_classes({"1000|0|0|": 3}, {}, by_lifetime=True), CHASSIS, by_shape=True) == nothing
+    assert demand_of((), CHASSIS, by_shape=True) == nothing

@@ -99,7 +99,9 @@ TABLES = build(DEPARTURES, MIX, SERVICE)
 def test_tables_of_fragments_are_the_plain_sums(cpu_milli: int, idle: list[int], kind: tuple[str, ...]) -> None:
     """By lifetimes, and only classes that the models admit."""
     common = typical(TABLES.classes)
-    assert usable(TABLES.reach([kind]), 0, cpu_milli, idle) == usable_micro(common, cut(common), kind, cpu_milli, idle)
+    assert usable(TABLES.reach([kind], []), 0, cpu_milli, idle) == usable_micro(
+        common, cut(common), kind, cpu_milli, idle
+    )
 
 
 def test_parts_of_several_cards_count_as_pods_of_one() -> None:

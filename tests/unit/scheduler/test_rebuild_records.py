@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from bus.ledger.fold import apply_record
 from bus.ledger.state import LedgerState
+from bus.memory import InMemoryBus, MemoryServer
+from contracts import subjects
 from contracts.decisions import CardSlice
+from contracts.messages import encode
 from contracts.outcomes import Allocation
+from contracts.quotas import NamespaceQuota
 from contracts.requests import GpuAsk, PodRequest, PodTemplate
 from contracts.units import CardUuid, NodeName, RequestKey, RequestUid
-from scheduler.rebuild import duplicates, groups
+from scheduler.rebuild import duplicates, groups, quotas
 
 
 def allocation(name: str, uid: str, *, namespace: str = "team", share: int = 500, sequence: int = 5) -> Allocation:
@@ -73,3 +77,29 @@ def test_a_card_that_pods_oversell_is_counted_as_it_is_and_shown() -> None:
     state = begun(allocation("a", "old-1-0", share=800), allocation("b", "old-1-1", share=700))
 
     assert state.nodes["n1"].cards["GPU-a"].used_milli == 1500
+
+
+def test_quotas_stand_before_anything_that_could_be_decided() -> None:
+    """What operators said is in the first commit, also when the rebuild goes on after a kill: only what is lacking."""
+    words = (NamespaceQuota(namespace="team", share_milli=500), NamespaceQuota(namespace="zoo", weight=2))
+    found = list(groups(LedgerState(), "e2", (allocation("a", "old-1-0"),), {}, quotas=words, reason="test"))
+    assert [type(group[0]).__name__ for group in found] == ["EpochStarted", "QuotaSet", "QuotaSet", "Accepted"]
+
+    state = LedgerState()
+    for group in found[:2]:
+        for record in group:
+            apply_record(state, record, 1)
+    rest = list(groups(state, "e2", (allocation("a", "old-1-0"),), {}, quotas=words, reason="test"))
+    assert [type(group[0]).__name__ for group in rest] == ["QuotaSet", "Accepted"]
+
+
+async def test_the_last_word_on_each_namespace_is_read_and_a_foreign_one_is_not() -> None:
+    """From the facts stream, beside everything else that is there; a payload that speaks of another is passed by."""
+    bus = InMemoryBus(MemoryServer(), "test")
+    await bus.ensure_streams()
+    assert await quotas(bus) == ()
+    for subject, share in (("team", 1000), ("zoo", 10), ("team", 2000), ("other", 3)):
+        said = NamespaceQuota(namespace="team" if subject == "other" else subject, share_milli=share)
+        await bus.store(subjects.NAMESPACE_QUOTAS.subject(namespace=subject), encode(said))
+    await bus.store(subjects.NAMESPACE_QUOTAS.subject(namespace="broken"), b"{")
+    assert [(q.namespace, q.share_milli) for q in await quotas(bus)] == [("zoo", 10), ("team", 2000)]

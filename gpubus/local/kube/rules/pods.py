@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gpubus.local.kube.meta import check_metadata, timestamp
 from gpubus.local.kube.quantity import is_whole, milli
+from gpubus.local.kube.rules.admission import injected
 from gpubus.local.kube.rules.base import Rules, checked
 from gpubus.local.kube.rules.resizing import qos_class, resized
 from gpubus.local.kube.status import Cause, forbidden_field, invalid_value, refuse, required
@@ -55,7 +56,7 @@ class PodRules(Rules):
 
     def create(self, write: Write) -> dict[str, Any]:
         """A pending pod with the server's defaults filled in."""
-        obj, spec = write.obj, _default_spec(write.obj.get("spec") or {})
+        obj, spec = write.obj, _default_spec(injected(write.obj.get("spec") or {}))
         status: dict[str, Any] = {"phase": "Pending", "qosClass": qos_class(spec["containers"])}
         pod = {**obj, "metadata": {**obj["metadata"], "generation": 1}, "spec": spec, "status": status}
         refuse(write.resource, write.name, [*check_metadata(pod), *_spec_causes(spec)])
