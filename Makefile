@@ -5,7 +5,7 @@ PY    := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lint check test bench fmt generate clean
+.PHONY: help demo cluster lint check test bench fmt generate clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -41,6 +41,11 @@ $(VENV)/.warm: $(VENV)/.run $(wildcard scheduler/core/arrays/*.py)
 demo: $(VENV)/.warm ## run the whole line on this machine: NATS, simulated nodes, a mixed workload, an audit
 	@$(VENV)/bin/gpubus demo
 
+cluster: $(VENV)/.dev $(VENV)/.warm ## two real nodes with containers and the chart on this machine, to try things on (root, Go)
+	@$(NEED_GO)
+	@tests/cluster/build.sh
+	@$(PY) -m tests.bed.cluster
+
 # --- checking ---------------------------------------------------------------------------------------------------
 lint: $(VENV)/.dev ## lint, format, types, layering
 	@$(VENV)/bin/ruff check --quiet . && $(VENV)/bin/ruff format --quiet --check .
@@ -57,8 +62,9 @@ test: $(VENV)/.dev $(VENV)/.warm ## everything, on real servers: up to 40 minute
 	@$(VENV)/bin/coverage erase
 	@$(VENV)/bin/coverage run -m pytest -q tests/unit tests/properties
 	@$(VENV)/bin/coverage report
-	@$(PYTEST) -q -n 4 --dist loadfile --ignore=tests/cluster/test_chaos.py tests/contract tests/cluster
+	@$(PYTEST) -q -n 4 --dist loadfile --ignore=tests/cluster/test_chaos.py --ignore=tests/cluster/bed tests/contract tests/cluster
 	@$(PYTEST) -q tests/cluster/test_chaos.py
+	@$(PYTEST) -q tests/cluster/bed
 
 bench: $(VENV)/.dev $(VENV)/.warm ## the measured tables of the README, each with the floor of the same run
 	@$(PY) -m bench

@@ -27,6 +27,13 @@ def training(
     and six jobs beside a service of 400, 100 and again 400 pods. Here the same cluster runs on virtual time, with fixed
     jobs, with their dry run and with the code of our autoscaler; their figures stand beside. It takes seconds.
 
+    Try:
+
+    ```
+    gpubus simulate-training
+    gpubus simulate-training --seeds 2 -o json
+    ```
+
     Args:
         seeds: Passes of each, with another order of equal nodes; means are told.
         output: table, json or markdown.

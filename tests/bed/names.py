@@ -36,7 +36,7 @@ def question_of(packet: bytes) -> tuple[list[str], int, int]:
 
 
 def reply(packet: bytes, end: int, addresses: list[str] | None, *, failed: bool = False) -> bytes:
-    """The answer to a question; None: there is no such name. An empty list: the name is there, and has none of these."""
+    """The answer to a question. None: there is no such name. Empty: the name is there, and has no such record."""
     number = _HEADER.unpack_from(packet)[0]
     code = _FAILED if failed else _NO_SUCH_NAME if addresses is None else 0
     found = addresses or []
@@ -109,7 +109,6 @@ async def main(kubeconfig: Path) -> None:
     """Until it is ended."""
     loop = asyncio.get_running_loop()
     await loop.create_datagram_endpoint(lambda: Names(kubeconfig), local_addr=(ADDRESS, 53))
-    print("names: ready", flush=True)
     await asyncio.Event().wait()
 
 

@@ -121,6 +121,7 @@ RATIONALE = decisions.Rationale(
     feasible_nodes=3,
     rejected_nodes=9,
     nominated=17,
+    instead_of="file:mine.py: it raised ZeroDivisionError",
 )
 CARD_OF = inventory.Card(
     uuid=CARD,
@@ -513,7 +514,7 @@ EXAMPLES: tuple[Message, ...] = (
             workloads.TrainerSpan(first=5, last=5, state="asked"),
         ),
         next_index=6,
-        gang_first=0,
+        gang_first=1,
         gang_size=2,
         running=3,
         waiting=1,

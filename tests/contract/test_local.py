@@ -240,7 +240,7 @@ def test_ctrl_c_ends_everything_within_five_seconds(front: Front, tmp_path: Path
 
     assert (status, said.strip()) == (0, "stopped")
     assert seconds < STOP_S
-    assert (len(pids), wait_gone(pids, 0.5)) == (3, [])
+    assert (len(pids), wait_gone(pids, 0.5)) == (4, [])
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -250,14 +250,15 @@ def test_services_are_asked_to_stop_and_what_is_kept_is_used_again(tmp_path: Pat
     running = Local(front, "--keep", str(state))
     front("submit", "--name", "first", *IMAGE, "--wait")
     ended = running.end(signal.SIGTERM)
-    last_lines = [(state / f"{name}.log").read_text().splitlines()[-1] for name in ("scheduler", "reconciler")]
+    services = ("scheduler", "reconciler", "autoscaler")
+    last_lines = [(state / f"{name}.log").read_text().splitlines()[-1] for name in services]
     again = Local(front, "--keep", str(state))
     known = front("explain", "first").stdout
     audited = front("audit")
     again.kill()
 
     assert ended[0] == 0
-    assert [json.loads(line)["exit"] for line in last_lines] == ["STOPPED", "STOPPED"]
+    assert [json.loads(line)["exit"] for line in last_lines] == ["STOPPED"] * 3
     assert "default/first" in known
     assert (audited.returncode, "over-commits 0: adds up" in audited.stdout) == (0, True)
 

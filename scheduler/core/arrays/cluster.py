@@ -129,7 +129,8 @@ class Cluster:
         other = self.reach.stretched(self.tables, chassis)
         now = other.demand.ties
         same = (now.count, now.sets, now.groups[: len(before.groups)]) == (before.count, before.sets, before.groups)
-        self.reach = other if same else self.reach
+        if same:
+            self.reach, self._outlook = other, None
         return same
 
     def outlook(self) -> Outlook:

@@ -11,12 +11,12 @@ from scheduler.core.request import Shape, memory_on
 def memory(shape: Shape, node: NodeState, card: CardState, _tags: Tags) -> Reason | None:
     """Refuses a card with less free memory than the slice takes there."""
     needed = memory_on(card.capacity_mib, shape, known=card.card.memory_total_mib is not None)
-    free = max(0, card.free_mib)
+    free, of = max(0, card.free_mib), f"{card.capacity_mib}{_held(card)}"
     if needed <= card.free_mib:
         return None
     return Reason(
         code="card-memory",
-        text=f"{node.name} card {card.card.uuid}: needs {needed} MiB, {free} MiB free of {card.capacity_mib}{_held(card)}",
+        text=f"{node.name} card {card.card.uuid}: needs {needed} MiB, {free} MiB free of {of}",
         needed=needed,
         free=free,
         unit="MiB",

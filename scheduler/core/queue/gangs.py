@@ -89,8 +89,12 @@ class Gangs:
         self._over_by_card = False
         members = [member for member in desk.teams.waiting(key) if member.nomination is None]
         found = self._most_of(members, max(1, lacking)) if members else None
+        if not found and lacking <= 0:  # it has begun: any of them may join
+            found = next(filter(None, (self._together([member]) for member in members)), None)
         if found:
             self.joined[key] = None
+            if len(found) < len(members):
+                self.later[key] = None  # beside these, others may fit that did not together with them
         for each in found or ():
             desk.place(desk.state.pending[each.uid], each)
         self._note(key)

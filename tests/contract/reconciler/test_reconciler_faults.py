@@ -97,7 +97,7 @@ async def test_a_lost_answer_of_a_deletion_changes_nothing(world: World) -> None
 
 @fakes
 async def test_a_quota_is_waited_for_and_seen_and_others_are_placed_meanwhile(world: World) -> None:
-    """Nothing is freed, the reason can be read, and the pod is made once the quota allows it."""
+    """Nothing is freed, the reason is told, and the pod is made once the quota allows it."""
     world.local.faults.add(QUOTA, times=2, **CREATE)
     async with running(world.bus, world.transport) as reconciler:
         held_up = await world.author.place(on=world.node)
@@ -110,7 +110,8 @@ async def test_a_quota_is_waited_for_and_seen_and_others_are_placed_meanwhile(wo
         assert key == f"{world.rig.namespace}/{pod_of(held_up)}"
         assert (blocked.code, blocked.final) == ("quota", False)
         assert "exceeded quota: q" in blocked.reason
-        assert await world.author.last_outcome(held_up) is None
+        waiting = await world.author.outcome(held_up, "waiting")
+        assert "exceeded quota: q" in waiting.reason
 
         await world.author.outcome(held_up, "running", timeout_s=20.0)
         assert reconciler.worker.refusals() == {}

@@ -14,6 +14,7 @@ from scheduler.core.menu.ties import MAX_GROUPS, MAX_SETS, MOST, ONE, Chassis, b
 from scheduler.core.policies import POLICIES, score_parts
 from scheduler.core.ranking import Rankings
 from scheduler.core.request import shape_of
+from scheduler.core.view import view_of
 from tests.builders.ledger import Cluster, Request, cluster, node, request
 
 SMALL, BIG = Chassis(("G",), 8, 96_000), Chassis(("G",), 8, 128_000)
@@ -147,6 +148,19 @@ def test_a_chassis_that_no_class_tells_apart_changes_nothing() -> None:
     drawn.add(node("big").gpus(8, model="G").cpu(128_000))
     _follow(arrays, drawn.state)
     assert arrays.boards is not boards
+
+
+def test_the_rules_know_a_node_that_came_late() -> None:
+    """Its chassis is new, its group and all prices are as before."""
+    drawn = cluster(node(f"n{i}").gpus(8, model="G").cpu(128_000 if i % 2 else 96_000) for i in range(20))
+    drawn.state.learned, drawn.state.learned_at = dict(TIED), 1
+    arrays = Arrays(DEPARTURES)
+    _follow(arrays, drawn.state)
+    before = arrays.outlook()
+    drawn.add(node("late").gpus(8, model="G").cpu(130_000))
+    _follow(arrays, drawn.state)
+    assert before.prices == arrays.outlook().prices
+    assert arrays.outlook().tie(view_of(drawn.state.nodes["late"], {})) == (100, 100)
 
 
 def test_sums_follow_nodes_that_change() -> None:

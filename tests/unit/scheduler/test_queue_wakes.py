@@ -156,3 +156,13 @@ def test_a_place_that_could_not_be_kept_is_asked_for_again_when_time_has_passed(
     scene.wait(4000).judge()
     (kept,) = scene.records(Nominated)
     assert [piece.card for piece in kept.placement.slices] == [p.card for p in scene["b1"].placement.slices]
+
+
+def test_members_of_a_begun_gang_join_one_by_one_whoever_fits() -> None:
+    """Claim: a member that was accepted earlier and fits nowhere holds up no other; one that fits only now joins."""
+    scene = Scene(node("n1").gpus(1), node("n2").gpus(1))
+    gang = GangRef(name="g", size=5, min=1)
+    scene.submit(*(request(f"g{i}").share(share).cpu(0).fields(gang=gang) for i, share in enumerate((300, 1000, 900))))
+    scene.submit(request("g3").cards(2).cpu(0).fields(gang=gang), request("g4").share(100).cpu(0).fields(gang=gang))
+    assert "-" not in scene.where("g0", "g1", "g4")
+    scene.judge()
