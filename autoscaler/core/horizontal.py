@@ -96,8 +96,8 @@ def _zero(inputs: Inputs, memory: Memory) -> int | None:
 
 
 def _idle(inputs: Inputs, _: Memory) -> int | None:
-    """None, and nobody waits: what the windows remember is over."""
-    return 0 if not inputs.current and not inputs.waiting else None
+    """None, none needed, and nobody waits: what the windows remember is over."""
+    return 0 if not inputs.current and not inputs.waiting and not inputs.min_replicas else None
 
 
 def _no_profile(inputs: Inputs, _: Memory) -> int | None:
