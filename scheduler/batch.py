@@ -91,7 +91,7 @@ class Desk:
         prepared = Prepared(inputs=inputs)
         through = self.engine.state.requests_through
         for index, item in enumerate(inputs):
-            if self.engine.full:
+            if self.engine.laden:
                 prepared.inputs, prepared.left = inputs[:index], inputs[index:]
                 break
             if isinstance(item, Fact):
