@@ -161,7 +161,8 @@ class Book:
             case "released":
                 self._released(record, at)
             case "observed":
-                self._told(record, record["phase"], at)
+                waits = record.get("detail") and record["phase"] != "running"
+                self._told(record, "waiting" if waits else record["phase"], at)
             case "resized":
                 self._resized(record, at)
             case "inventory" | "facts" | "health" | "card-health":
