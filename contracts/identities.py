@@ -38,6 +38,9 @@ account" answers first."""
 ACK = "$JS.ACK"
 """Where what was taken from a work queue is settled: the server names the rest of the subject with each message."""
 
+REPLY_S = 30
+"""How long a service may answer a question late; a submit that waits for a commit takes milliseconds."""
+
 ECHO = "gpubus.v1.echo"
 """Nobody answers there; the client proves a round trip with it."""
 

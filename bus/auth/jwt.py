@@ -17,13 +17,12 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from bus.auth.keys import Key
-from contracts.identities import Account, Rights
+from contracts.identities import REPLY_S, Account, Rights
 
 HEADER = b'{"typ":"JWT","alg":"ed25519-nkey"}'
 VERSION = 2
 _PARTS = 3
 _NANO = 1_000_000_000
-REPLY_S = 30
 
 
 class BadToken(ValueError):  # noqa: N818 - named by what is the case

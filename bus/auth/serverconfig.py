@@ -11,10 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from contracts.identities import ACCOUNTS, Account, Crossing, Identity, Rights, crossings, rights, role_of
-
-REPLY_S = 30
-"""How long a service may answer a question late; a submit that waits for a commit takes milliseconds."""
+from contracts.identities import ACCOUNTS, REPLY_S, Account, Crossing, Identity, Rights, crossings, rights, role_of
 
 SYSTEM = "SYS"
 CALLOUT_ACCOUNT = "AUTH"

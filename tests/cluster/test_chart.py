@@ -10,67 +10,22 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-import yaml
 
 from tests.servers.binaries import program
+from tests.servers.chart import PATHS, rendered
 from tests.servers.control_plane import ControlPlane
 
 pytestmark = pytest.mark.cluster
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-NAMESPACED = {
-    "ServiceAccount": "api/v1",
-    "ConfigMap": "api/v1",
-    "Service": "api/v1",
-    "Deployment": "apis/apps/v1",
-    "StatefulSet": "apis/apps/v1",
-    "DaemonSet": "apis/apps/v1",
-    "Job": "apis/batch/v1",
-    "PodDisruptionBudget": "apis/policy/v1",
-    "NetworkPolicy": "apis/networking.k8s.io/v1",
-    "Role": "apis/rbac.authorization.k8s.io/v1",
-    "RoleBinding": "apis/rbac.authorization.k8s.io/v1",
-}
-EXTENSIONS = "apis/admissionregistration.k8s.io/v1"
-CLUSTER_WIDE = {
-    "Namespace": "api/v1",
-    "ClusterRole": "apis/rbac.authorization.k8s.io/v1",
-    "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1",
-    "CustomResourceDefinition": "apis/apiextensions.k8s.io/v1",
-    "PriorityClass": "apis/scheduling.k8s.io/v1",
-    "MutatingAdmissionPolicy": EXTENSIONS,
-    "MutatingAdmissionPolicyBinding": EXTENSIONS,
-    "ValidatingAdmissionPolicy": EXTENSIONS,
-    "ValidatingAdmissionPolicyBinding": EXTENSIONS,
-}
-
-
+CONTROLLERS = ("Deployment", "StatefulSet", "DaemonSet", "Job")
 LEFT_OUT = ("restartPolicy", "priorityClassName")
 """Of a template, when a pod is made of it by hand."""
 
 
-def plural(kind: str) -> str:
-    return kind.lower().removesuffix("y") + ("ies" if kind.endswith("y") else "s" if kind[-1] != "s" else "es")
-
-
-def render(*flags: str, namespace: str = "gpubus-system") -> list[dict[str, Any]]:
-    command = [program("helm"), "template", "gpubus", DEPLOY / "chart", "-n", namespace, "--kube-version", "1.37.0"]
-    done = subprocess.run([*command, "--include-crds", *flags], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ValueError(done.stderr)
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
-
-
-def path_of(document: dict[str, Any]) -> str:
-    kind, namespace = document["kind"], document["metadata"].get("namespace")
-    if kind in CLUSTER_WIDE:
-        return f"/{CLUSTER_WIDE[kind]}/{plural(kind)}"
-    return f"/{NAMESPACED[kind]}/namespaces/{namespace}/{plural(kind)}"
-
-
 def pod_of(document: dict[str, Any], namespace: str) -> dict[str, Any] | None:
     """A pod as the object's controller would make it."""
-    template = document.get("spec", {}).get("template") if document["kind"] in NAMESPACED else None
+    template = document.get("spec", {}).get("template") if document["kind"] in CONTROLLERS else None
     if template is None:
         return None
     spec = {
@@ -86,12 +41,12 @@ def pod_of(document: dict[str, Any], namespace: str) -> dict[str, Any] | None:
 async def installed(control_plane: ControlPlane) -> tuple[str, list[dict[str, Any]]]:
     """The chart applied, strictly, into a namespace of its own; admission policies are judged, not put in force."""
     namespace = await control_plane.namespace("chart")
-    documents = render("--set", "tracing.jaeger=true", namespace=namespace)
+    documents = rendered(namespace, "--set", "tracing.jaeger=true")
     for document in documents:
         query = {"fieldValidation": "Strict"}
-        if document["kind"] in CLUSTER_WIDE and not document["kind"].startswith("ClusterRole"):
+        if "{ns}" not in PATHS[document["kind"]] and not document["kind"].startswith("ClusterRole"):
             query["dryRun"] = "All"
-        answer = await control_plane.api("POST", path_of(document), document, query=query)
+        answer = await control_plane.api("POST", PATHS[document["kind"]].format(ns=namespace), document, query=query)
         assert answer.status in (201, 409), f"{document['kind']} {document['metadata']['name']}: {answer.body}"
     return namespace, documents
 
@@ -180,20 +135,20 @@ def test_the_rendered_manifest_is_fresh() -> None:
 )
 def test_nonsense_in_the_values_is_refused_by_name(flags: tuple[str, ...], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        render(*flags)
+        rendered("gpubus-system", *flags)
 
 
 def test_an_upgrade_to_another_image_makes_another_set_up_job() -> None:
     """A job's pods cannot be changed in place: under the same name every upgrade would fail."""
     names = {
-        next(d["metadata"]["name"] for d in render(*flags) if d["kind"] == "Job")
+        next(d["metadata"]["name"] for d in rendered("gpubus-system", *flags) if d["kind"] == "Job")
         for flags in ((), ("--set", "image.tag=v2"), ("--set", "image.pullPolicy=Always"), ("--set", "nats.replicas=1"))
     }
     assert len(names) == 3
 
 
 def test_with_a_nats_of_ones_own_nothing_of_ours_is_installed() -> None:
-    documents = render("--set", "nats.urls={nats://nats.example:4222}")
+    documents = rendered("gpubus-system", "--set", "nats.urls={nats://nats.example:4222}")
     names = {document["metadata"]["name"] for document in documents}
     assert not names & {"gpubus-nats", "gpubus-setup", "gpubus-gatekeeper"}
     assert "gpubus-scheduler" in names

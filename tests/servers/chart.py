@@ -15,10 +15,21 @@ from tests.servers.process import wait_until
 
 CHART = Path(__file__).resolve().parents[2] / "deploy" / "chart"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ConfigMap": "/api/v1/namespaces/{ns}/configmaps",
+    "Service": "/api/v1/namespaces/{ns}/services",
+    "Deployment": "/apis/apps/v1/namespaces/{ns}/deployments",
+    "StatefulSet": "/apis/apps/v1/namespaces/{ns}/statefulsets",
+    "DaemonSet": "/apis/apps/v1/namespaces/{ns}/daemonsets",
+    "Job": "/apis/batch/v1/namespaces/{ns}/jobs",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies",
+    "Role": f"{RBAC}/namespaces/{{ns}}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{{ns}}/rolebindings",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "MutatingAdmissionPolicy": f"{ADMISSION}/mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": f"{ADMISSION}/mutatingadmissionpolicybindings",
@@ -31,10 +42,12 @@ SELECTED = {"gpubus-test": "policies"}
 
 
 def rendered(namespace: str, *flags: str) -> list[dict[str, Any]]:
-    """All objects of the chart."""
+    """All objects of the chart. Raises ValueError with what helm said."""
     command: list[str | Path] = [program("helm"), "template", "gpubus", CHART]
     command += ["-n", namespace, "--kube-version", "1.37.0", "--include-crds", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(done.stderr)
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
