@@ -70,8 +70,8 @@ async def nats_cluster() -> AsyncIterator[NatsCluster]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def control_plane() -> AsyncIterator[ControlPlane]:
-    """A real etcd, API server and controllers for the session; make your own namespace and node names in it."""
+async def shared_control_plane() -> AsyncIterator[ControlPlane]:
+    """A real etcd, API server and controllers for the session; tests ask for `control_plane`."""
     from tests.servers import binaries
 
     require_programs(*binaries.CLUSTER)
@@ -79,6 +79,16 @@ async def control_plane() -> AsyncIterator[ControlPlane]:
 
     async with ControlPlane() as plane:
         yield plane
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def control_plane(shared_control_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
+    """The one of the session; make your own namespace and node names in it. No pod of a module outlives the module.
+
+    A reconciler serves the pods of every namespace: one that another module left would be work that no test expects.
+    """
+    yield shared_control_plane
+    await shared_control_plane.delete_pods()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

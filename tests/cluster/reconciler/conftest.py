@@ -13,9 +13,9 @@ from tests.servers.control_plane import ControlPlane, HollowNode
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def hollow(control_plane: ControlPlane) -> AsyncIterator[HollowNode]:
+async def hollow(shared_control_plane: ControlPlane) -> AsyncIterator[HollowNode]:
     """A living node."""
-    async with HollowNode(control_plane, f"rcl-{secrets.token_hex(3)}") as made:
+    async with HollowNode(shared_control_plane, f"rcl-{secrets.token_hex(3)}") as made:
         yield made
 
 

@@ -20,11 +20,11 @@ QUICK = Timings(start_s=0.02, stop_s=0.05, node_grace_s=0.3)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def hollow_node(control_plane: ControlPlane) -> AsyncIterator[HollowNode]:
+async def hollow_node(shared_control_plane: ControlPlane) -> AsyncIterator[HollowNode]:
     """A living node of the real control plane, shared by the suite."""
     from tests.servers.control_plane import HollowNode
 
-    async with HollowNode(control_plane, unique("gpu")) as node:
+    async with HollowNode(shared_control_plane, unique("gpu")) as node:
         yield node
 
 

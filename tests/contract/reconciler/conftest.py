@@ -53,7 +53,7 @@ async def _buses(kind: str) -> AsyncIterator[tuple[Bus, Bus]]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_node(request: pytest.FixtureRequest) -> AsyncIterator[HollowNode]:
     """A living node of the real control plane."""
-    plane = request.getfixturevalue("control_plane")
+    plane = request.getfixturevalue("shared_control_plane")
     async with HollowNode(plane, unique("rec")) as node:
         yield node
 
