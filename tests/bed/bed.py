@@ -29,12 +29,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tests.bed import images, layout
 from tests.servers.binaries import program
 from tests.servers.http import Answer, call
+from tests.servers.process import Opened
 
 __all__ = ["Bed", "BedError", "trees"]
 
@@ -50,7 +50,7 @@ class BedError(RuntimeError):
     """A bed did not come up, or a command in it failed."""
 
 
-class Bed:
+class Bed(Opened):
     """One cluster with nodes of these names."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
@@ -95,7 +95,7 @@ class Bed:
                 return
         raise BedError(f"the bed did not come up:\n{self.logs()}")
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """End everything, take the cgroups away, remove the folder."""
         if self._process is not None:
             self._process.kill()
@@ -172,19 +172,6 @@ class Bed:
         found = [self.folder / "inside.log", *sorted(self.folder.glob("log/*.log"))]
         texts = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in found if path.exists()}
         return "\n".join(f"--- {name}\n" + "\n".join(text.splitlines()[-lines:]) for name, text in texts.items())
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
 
 def _enter(network: int) -> None:

@@ -20,23 +20,22 @@ import shutil
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tests.servers.binaries import program
 from tests.servers.http import Answer, call
 from tests.servers.ports import Port, reserve_port
-from tests.servers.process import ServerProcess, wait_until
+from tests.servers.process import Opened, ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 __all__ = ["ControlPlane", "HollowNode", "write_signing_key"]
 
 _START_S = 60.0
 
 
-class ControlPlane:
+class ControlPlane(Opened):
     """etcd + API server + controllers on free loopback ports, everything in one temporary folder.
 
     `admin_token` is in system:masters; `tenant_token` is a user `alice` of the group `tenants` without any
@@ -129,7 +128,7 @@ class ControlPlane:
     def thaw(self) -> None:
         self.apiserver.thaw()
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """End everything, give the ports back, remove the folder."""
         for process in (self.controllers, self.apiserver, self.etcd):
             await process.kill()
@@ -198,19 +197,6 @@ class ControlPlane:
         token: str = answer.body["status"]["token"]
         return token
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
     def _process(self, name: str, flags: list[str]) -> ServerProcess:
         return ServerProcess(name, [program(name), *flags], self.folder / f"{name}.log")
 
@@ -265,7 +251,7 @@ class ControlPlane:
         return (await self.api("GET", path, timeout_s=2.0)).status == 200
 
 
-class HollowNode:
+class HollowNode(Opened):
     """A real kubelet on a fake runtime, registered under `name`.
 
     Containers run until their pod is deleted, or for N seconds with command ["sleep","N"] or the pod
@@ -356,19 +342,6 @@ class HollowNode:
                 path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
                 now = {"gracePeriodSeconds": 0}
                 group.create_task(self.plane.api("DELETE", path, query=now), name=f"delete {meta['name']}")
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def write_signing_key(path: Path) -> None:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from tests.servers.binaries import program
 from tests.servers.http import call
 from tests.servers.ports import reserve_port
-from tests.servers.process import ServerProcess, wait_until
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from tests.servers.process import Opened, ServerProcess, wait_until
 
 __all__ = ["Jaeger"]
 
@@ -48,7 +45,7 @@ exporters:
 _PORTS = ("otlp", "query", "query_grpc", "health")
 
 
-class Jaeger:
+class Jaeger(Opened):
     """One Jaeger on free ports of an address of this machine; its traces end with it."""
 
     def __init__(self, *, host: str = "127.0.0.1") -> None:
@@ -75,7 +72,7 @@ class Jaeger:
         self.process.launch()
         await self.process.ready(self._answers, timeout_s=30.0)
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         await self.process.stop(grace_s=5.0)
         for port in self._ports.values():
             port.release()
@@ -116,16 +113,3 @@ class Jaeger:
         health = await call("GET", f"http://{self._host}:{self._ports['health'].number}/status", timeout_s=1.0)
         query = await call("GET", f"{self.query_url}/api/services", timeout_s=1.0)
         return health.status == 200 and query.status == 200
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()

