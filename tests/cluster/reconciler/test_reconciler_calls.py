@@ -16,7 +16,7 @@ from reconciler import kube, marks, podspec
 from reconciler.calls import NODES, PODS, Kube
 from reconciler.errors import Conflict, NotFound, OutcomeUnknown, Refused
 from reconciler.informer import Informer
-from reconciler.objects import Pod
+from reconciler.objects import Node, Pod
 from reconciler.plan import pod_of
 from tests.builders.pods import binding_of
 from tests.cluster.reconciler.hand import EPOCH, Hand
@@ -405,8 +405,13 @@ async def test_a_watch_without_a_gap_over_a_killed_api_server(hand: Hand, contro
 
 async def test_nodes_are_read_with_what_a_decision_needs(hand: Hand) -> None:
     """Allocatable, conditions and labels of a real kubelet."""
-    page = await hand.kube.page(NODES, limit=500)
-    [found] = [item for item in page.items if item.metadata.name == hand.node]
+    found: list[Node] = []
 
-    assert {c.type: c.status for c in found.status.conditions or ()}["Ready"] == "True"
-    assert (found.status.allocatable or {})["cpu"] == "8"
+    async def ready() -> bool:
+        """The servers of the session may have been away a moment ago: a kubelet says so later that it is back."""
+        page = await hand.kube.page(NODES, limit=500)
+        found[:] = [item for item in page.items if item.metadata.name == hand.node]
+        return {c.type: c.status for c in found[0].status.conditions or ()}["Ready"] == "True"
+
+    await wait_until(ready, what="the node is read as ready")
+    assert (found[0].status.allocatable or {})["cpu"] == "8"
