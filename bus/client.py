@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
-from bus import nats_api, nats_queue, storing, streams
+from bus import nats_api, nats_queue, storing, streams, together
 from bus.frames import encode_header, parse_header, publish_frame, received
 from bus.nats_client import SafeClient
 from bus.nats_reader import Reader
@@ -122,6 +122,10 @@ class NatsBus:
     async def store_many(self, messages: Sequence[Outgoing], *, timeout_s: float = 5.0) -> list[Stored | BusError]:
         """Pipelined stores, one result each; see the port."""
         return await storing.store_many(self._client, messages, timeout_s)
+
+    async def store_together(self, messages: Sequence[Outgoing], *, timeout_s: float = 5.0) -> Stored:
+        """All or none; see the port."""
+        return await together.store_together(self._client, messages, timeout_s)
 
     async def request(
         self, subject: str, data: bytes, *, headers: Headers = NO_HEADERS, timeout_s: float = 2.0

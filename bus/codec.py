@@ -12,7 +12,6 @@ from functools import cache
 from typing import TypeVar, Union
 
 import msgspec
-from opentelemetry.context import Context
 
 from bus import headers as trace
 from bus.protocol import NO_HEADERS, Bus, BusError, Headers, Outgoing, Received, Stored
@@ -31,19 +30,6 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.reason} (at {self.path})" if self.path else self.reason
-
-
-class Decoded(msgspec.Struct, frozen=True, kw_only=True):
-    """A message with what its subject and headers say."""
-
-    message: Message
-    parameters: dict[str, str]
-    received: Received
-
-    @property
-    def context(self) -> Context:
-        """The sender's trace."""
-        return trace.extract(self.received.headers)
 
 
 class MalformedReply(BusError):  # noqa: N818 - named by what is the case, like the other bus errors
@@ -131,17 +117,6 @@ def decode(channel: Channel, received: Received) -> Message | Malformed:
 def decode_as(message_type: type[_M], received: Received) -> _M | Malformed:
     """The message as one known type."""
     return _decode(_decoder(message_type), received)
-
-
-def decode_request(channel: Channel, received: Received) -> Decoded | Malformed:
-    """The message with the parameters of its subject; the namespace comes from there, never from the payload."""
-    parameters = channel.parse(received.subject)
-    if parameters is None:
-        return Malformed(reason=f"the subject {received.subject!r} is not of channel {channel.name}")
-    message = decode(channel, received)
-    if isinstance(message, Malformed):
-        return message
-    return Decoded(message=message, parameters=parameters, received=received)
 
 
 def _decode(decoder: msgspec.json.Decoder[_M], received: Received) -> _M | Malformed:

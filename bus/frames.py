@@ -10,6 +10,7 @@ Nothing here knows sockets, subscriptions or time.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from bus.patterns import check_subject
@@ -84,27 +85,34 @@ def encode_header(headers: Headers) -> bytes:
     """
     if not headers:
         return b""
-    lines = ["NATS/1.0\r\n"]
-    for key, value in headers.items():
-        if not _KEY.fullmatch(key):
-            raise ValueError(f"{key!r} is no header name")
-        lines.append(f"{key}: {value.translate(_BREAKS).strip()}\r\n")
-    lines.append("\r\n")
-    return "".join(lines).encode()
+    return f"NATS/1.0\r\n{_written(headers)}\r\n".encode()
+
+
+def _written(headers: Headers) -> str:
+    return "".join([f"{_checked(key)}: {_one_line(value)}\r\n" for key, value in headers.items()])
+
+
+@lru_cache(maxsize=256)
+def _checked(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"{key!r} is no header name")
+    return key
+
+
+def _one_line(value: str) -> str:
+    return (value if value.isprintable() else value.translate(_BREAKS)).strip()
 
 
 def store_header(m: Outgoing) -> bytes:
-    """The header block of a store: the message's own headers and its conditions."""
-    if m.message_id is None and m.expected_last is None and m.stream is None:
-        return encode_header(m.headers)
-    headers = dict(m.headers)
+    """The header block of a store: the message's own headers and its conditions, which own ones do not replace."""
+    conditions: dict[str, str] = {}
     if m.message_id is not None:
-        headers["Nats-Msg-Id"] = m.message_id
+        conditions["Nats-Msg-Id"] = m.message_id
     if m.stream is not None:
-        headers["Nats-Expected-Stream"] = m.stream
+        conditions["Nats-Expected-Stream"] = m.stream
     if m.expected_last is not None:
-        headers["Nats-Expected-Last-Subject-Sequence"] = str(m.expected_last)
-    return encode_header(headers)
+        conditions["Nats-Expected-Last-Subject-Sequence"] = str(m.expected_last)
+    return encode_header({**m.headers, **conditions} if m.headers else conditions)
 
 
 def publish_frame(subject: str, reply: str, header: bytes, data: bytes) -> bytes:

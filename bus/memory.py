@@ -126,6 +126,16 @@ class InMemoryBus:
         except BusUnavailable as error:
             return [error] * len(messages)
 
+    async def store_together(self, messages: Sequence[Outgoing], *, timeout_s: float = 5.0) -> Stored:
+        """All or none, in one round trip."""
+        together = [self._outgoing(m) for m in messages]
+        result = await self._round_trip(
+            "store", messages[0].subject, lambda: self._server.store_together(together), timeout_s
+        )
+        if isinstance(result, BusError):
+            raise result
+        return result
+
     def _store_one(self, m: Outgoing) -> Stored | BusError:
         try:
             return self._server.store(self._outgoing(m))

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -95,6 +95,15 @@ class MemoryServer:
         self.deliver(Received(subject=m.subject, data=m.data, headers=m.headers))
         self.notify()
         return result
+
+    def store_together(self, messages: Sequence[Outgoing]) -> Stored | BusError:
+        """All of them, or none."""
+        stream = next((s for s in self.streams.values() if s.takes(messages[0].subject)), None)
+        if stream is None:
+            return BusUnavailable(f"{messages[0].subject}: no stream takes it now")
+        now_s = asyncio.get_running_loop().time()
+        refused = stream.refuses_together(messages, now_s=now_s)
+        return refused or [self.store(message) for message in messages][-1]
 
     def make_queue(self, stream: str, queue: str, subject: str, ack_wait_s: float) -> None:
         """Make a work queue, if there is none of that name."""

@@ -8,12 +8,13 @@ limits. Ages are not modelled.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from bus.patterns import covers
 from bus.protocol import (
     BusError,
+    NotTogether,
     Outgoing,
     PayloadTooLarge,
     Received,
@@ -22,7 +23,6 @@ from bus.protocol import (
     StreamFull,
     StreamMismatch,
 )
-from bus.streams import DEDUP_WINDOW_S
 from contracts.subjects import Stream
 
 OVERHEAD = 30
@@ -55,7 +55,7 @@ class MemoryStream:
             return refused
         if m.message_id is not None:
             known = self._ids.get(m.message_id)
-            if known is not None and now_s - known[0] < DEDUP_WINDOW_S:
+            if known is not None and now_s - known[0] < self.config.dedup_s:
                 return Stored(sequence=known[1], duplicate=True)
         size = _size(m.subject, m.data, header_bytes)
         if self.bytes + size > self.config.max_bytes:
@@ -64,6 +64,18 @@ class MemoryStream:
         if m.message_id is not None:
             self._ids[m.message_id] = (now_s, self.last_sequence)
         return Stored(sequence=self.last_sequence)
+
+    def refuses_together(self, messages: Sequence[Outgoing], *, now_s: float) -> BusError | None:
+        """Why these are not taken as one, None when they are; what makes one refused makes all refused."""
+        if not self.config.together:
+            return NotTogether(f"{self.config.name} takes messages one by one", never=True)
+        ids = [m.message_id for m in messages if m.message_id is not None]
+        known = any(now_s - self._ids[i][0] < self.config.dedup_s for i in ids if i in self._ids)
+        if known or len(set(ids)) < len(ids):
+            return NotTogether(f"{self.config.name}: a message id is there already")
+        if not all(self.takes(m.subject) for m in messages):
+            return NotTogether(f"{self.config.name} does not take all these subjects")
+        return None
 
     def _refusal(self, m: Outgoing, header_bytes: int) -> BusError | None:
         if header_bytes + len(m.data) > self.config.max_msg_bytes:

@@ -8,6 +8,7 @@ Errors are drawn here, split by who is at fault:
     ├── SequenceConflict  the compare-and-set lost: somebody wrote the subject first. Fold what you have not seen
     ├── StreamFull        a limit of the stream refused the message; nothing was stored
     ├── PayloadTooLarge   ours: payload and headers exceed what the server or stream takes
+    ├── NotTogether       the stream does not take these as one: one is there already, or it never does (`never`)
     ├── StreamMismatch    an operator's: a stream exists with a configuration that breaks a promise
     └── NotPermitted      an operator's: the server's permissions refuse the subject; nothing was sent on
 """
@@ -60,6 +61,14 @@ class PayloadTooLarge(BusError):  # noqa: N818
         self.limit = limit
 
 
+class NotTogether(BusError):  # noqa: N818
+    """Several messages were not taken as one and none is stored; each alone may be. `never`: no use to try again."""
+
+    def __init__(self, text: str, *, never: bool = False) -> None:
+        super().__init__(text)
+        self.never = never
+
+
 class StreamMismatch(BusError):  # noqa: N818
     """A stream is not what the code declares (`field`, `wanted`, `found`), or not the one that was read before."""
 
@@ -77,7 +86,7 @@ class NotPermitted(BusError):  # noqa: N818
     """The server's permissions refuse this subject."""
 
 
-class Received(msgspec.Struct, frozen=True, kw_only=True):
+class Received(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message as it came: from a stream (with its sequence) or from core NATS (sequence 0)."""
 
     subject: str
@@ -93,14 +102,14 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
         return self.headers.get(MALFORMED, "")
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A publish acknowledgement."""
 
     sequence: int
     duplicate: bool = False
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One message for `store_many`; the fields are the arguments of `store`."""
 
     subject: str
@@ -111,7 +120,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     stream: str | None = None
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a reader yields: one or more messages in order; `caught_up` when nothing newer was stored behind them.
 
     The first batch of a reader at the end of a stream is empty and caught up, so that a start-up can know it is done.
@@ -210,6 +219,14 @@ class Bus(Protocol):
         One result per message, in order, never raised: each stands alone, and a later one may be stored though an
         earlier one was not. The wait for acknowledgements is bounded by `timeout_s` per window of in-flight
         messages.
+        """
+        ...
+
+    async def store_together(self, messages: Sequence[Outgoing], *, timeout_s: float = 5.0) -> Stored:
+        """Store 1..1000 messages of one stream as one: all or none, in order, for the price of one; the last sequence.
+
+        Conditions (`expected_last`) are not for messages that stand together. A message id that is known already makes
+        the server refuse all. Raises NotTogether, PayloadTooLarge: nothing is stored. BusUnavailable: all or none is.
         """
         ...
 

@@ -58,9 +58,14 @@ def check_size(client: SafeClient, header: bytes, data: bytes) -> None:
 def read_answer(answer: Answer, m: Outgoing, header_bytes: int) -> Stored | BusError:
     """What became of a publish; a status line is the server's own (503: no stream takes the subject)."""
     _, data, block = answer
-    if block is not None and (status := parse_header(block).status):
+    if (status := no_stream(block)) is not None:
         return BusUnavailable(f"{m.subject}: status {status}, no stream takes it now")
     return read_ack(data, subject=m.subject, size=header_bytes + len(m.data), expected=m.expected_last)
+
+
+def no_stream(block: bytes | None) -> int | None:
+    """The server's own status in place of an acknowledgement, None when there is none."""
+    return parse_header(block).status or None if block is not None else None
 
 
 def windows(messages: Sequence[Outgoing]) -> list[list[Outgoing]]:

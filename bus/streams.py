@@ -13,9 +13,6 @@ from typing import Any
 from bus.protocol import StreamMismatch
 from contracts.subjects import Stream
 
-DEDUP_WINDOW_S = 120
-"""A publisher repeats within seconds; each id costs the server about 100 bytes for this long."""
-
 _NANO = 1_000_000_000
 
 ABSENT: dict[str, Any] = {
@@ -39,9 +36,13 @@ ABSENT: dict[str, Any] = {
 """
 
 
+UNPROMISED = ("description", "allow_atomic")
+"""What nothing rests on: a stream without `allow_atomic` takes the same messages, more slowly."""
+
+
 def wire_config(stream: Stream, *, replicas: int) -> dict[str, Any]:
-    """The configuration to create a stream with; every field is promised except `description`."""
-    return {
+    """The configuration to create a stream with; every field but those in `UNPROMISED` is a promise."""
+    config = {
         "name": stream.name,
         "description": stream.purpose,
         "subjects": list(stream.subjects),
@@ -55,11 +56,12 @@ def wire_config(stream: Stream, *, replicas: int) -> dict[str, Any]:
         "max_msg_size": stream.max_msg_bytes,
         "max_msgs_per_subject": stream.each,
         "num_replicas": replicas,
-        "duplicate_window": DEDUP_WINDOW_S * _NANO,
+        "duplicate_window": int(stream.dedup_s * _NANO),
         "deny_delete": True,
         "deny_purge": True,
         "compression": "none",
     }
+    return {**config, "allow_atomic": True} if stream.together else config
 
 
 def verify(stream: Stream, found: dict[str, Any], *, replicas: int) -> None:
@@ -69,9 +71,12 @@ def verify(stream: Stream, found: dict[str, Any], *, replicas: int) -> None:
         StreamMismatch: the first field that differs, with both values.
     """
     wanted = {**wire_config(stream, replicas=replicas), **ABSENT}
-    del wanted["description"]
     for field, value in wanted.items():
+        if field in UNPROMISED:
+            continue
         has = found.get(field, ABSENT.get(field))
+        if field == "duplicate_window" and isinstance(has, int) and has >= value:
+            continue  # remembering ids for longer breaks no promise
         if _normal(has) != _normal(value):
             raise StreamMismatch(
                 f"stream {stream.name}: {field} is {has!r}, but {value!r} is promised",

@@ -14,6 +14,7 @@ from msgspec import Meta
 from contracts.inventory import CardHealth, NodeFacts, NodeInventory
 from contracts.messages import Message, Value
 from contracts.quotas import NamespaceQuota
+from contracts.reasons import Refusal
 from contracts.requests import PodRequest
 from contracts.units import (
     MAX_INTEGER,
@@ -24,6 +25,7 @@ from contracts.units import (
     MemoryMib,
     NamespaceName,
     NodeName,
+    RequestName,
     RequestUid,
     Sequence,
     ShareMilli,
@@ -100,6 +102,19 @@ class Accepted(Value, frozen=True, kw_only=True, tag="accepted"):
     """Wall clock of the author at acceptance: the queue's age and display; nothing is freed by it."""
 
 
+class Refused(Value, frozen=True, kw_only=True, tag="refused"):
+    """A message of the requests stream is not accepted. This record *is* the refusal.
+
+    It is told after the commit holds, so that of two schedulers with the same message only one has said anything.
+    """
+
+    namespace: NamespaceName
+    name: RequestName
+    request_sequence: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+    """The message in the requests stream; a submit by request/reply is refused in its answer, without a record."""
+    refusals: Annotated[tuple[Refusal, ...], Meta(max_length=64)]
+
+
 class Withdrawn(Value, frozen=True, kw_only=True, tag="withdrawn"):
     """The user takes the request back. Placed ones are released on evidence, later."""
 
@@ -132,6 +147,8 @@ class Resized(Value, frozen=True, kw_only=True, tag="resized"):
     memory_mib: MemoryMib
     cpu_milli: CpuMilli | None = None
     """What the node counts of its CPU for it from now on; absent = as before."""
+    reason: ShortText = ""
+    """Why a resize is put back: Kubernetes refused it after the ledger had taken it. Empty = somebody asked for it."""
 
 
 class Released(Value, frozen=True, kw_only=True, tag="released"):
@@ -158,6 +175,8 @@ class Nominated(Value, frozen=True, kw_only=True, tag="nominated"):
     """Its victims must leave, or somebody is leaving already, or it waits first in the queue for others to end."""
     expected_ms: Count | None = None
     """When the place should be free, by the ends that its holders expect; None = nobody knows."""
+    version: Count = 0
+    """Of the rules by which the place was chosen: another version may choose otherwise. 0 = before they had numbers."""
 
 
 class NominationEnded(Value, frozen=True, kw_only=True, tag="nomination-ended"):
@@ -230,6 +249,7 @@ Record = (
     | Nominated
     | NominationEnded
     | QuotaSet
+    | Refused
 )
 
 
@@ -287,6 +307,7 @@ __all__ = [
     "QuotaSet",
     "Rationale",
     "Record",
+    "Refused",
     "Released",
     "Reserved",
     "Resized",

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from contracts.messages import Message, Value
 from contracts.units import END, Count, ShortText
+from contracts.workloads import Profile
 
 MAX_CALL_MS = 600_000
 """A call waits ten minutes at most; the stream forgets it after an hour in any case."""
@@ -114,6 +115,8 @@ class FunctionStatus(Message, frozen=True, kw_only=True, tag="workload.function-
     outstanding: Count | None = None
     """Calls with workers."""
     missing: MissingCards | None = None
+    profiles: Annotated[tuple[Profile, ...], Meta(max_length=64)] = ()
+    """What its replicas do on which slice, as measured while calls waited for them; for the metric `rate`."""
     at_ms: Count = 0
     cause: ShortText = ""
 

@@ -26,7 +26,7 @@ ACCOUNTS: dict[Account, str] = {
     "CORE": "the services that are trusted with the ledger; the streams live here",
     "NODES": "monitors: one identity a node",
     "TENANTS": "whoever asks for pods: one identity a namespace",
-    "WORKERS": "what runs in the pods of functions: one identity a function",
+    "WORKERS": "what runs in the pods of functions and training jobs: one identity a function or job",
     "PEOPLE": "operators and viewers",
 }
 
@@ -141,6 +141,7 @@ ROLES: tuple[Role, ...] = (
             subjects.LEASES,
         ),
         hears=(subjects.USAGE, subjects.HEARTBEATS, subjects.CALLS, subjects.WORKER_REPORTS, subjects.CHECKPOINTED),
+        answers=(subjects.JOB_NOW,),
         looks=_ALL_STREAMS,
         follows=_FOLLOWED,
         queues=_WORK,
@@ -169,6 +170,7 @@ ROLES: tuple[Role, ...] = (
             subjects.WORKLOADS,
             subjects.CALLS,
             subjects.CHECKPOINTED,
+            subjects.JOB_NOW,
         ),
         hears=(
             subjects.EVENTS,
@@ -187,6 +189,14 @@ ROLES: tuple[Role, ...] = (
         sends=(subjects.CALL_REPLIES, subjects.DEAD_CALLS, subjects.WORKER_REPORTS),
         hears=(subjects.WORKER_ORDERS,),
         takes=_WORK,
+    ),
+    Role(
+        name="trainer",
+        account="WORKERS",
+        value="namespace.name",
+        purpose="asks and hears how its own training job is and when it has to go, and says that it has saved its work",
+        sends=(subjects.CHECKPOINTED, subjects.JOB_NOW),
+        hears=(subjects.JOB_STATUS, subjects.SHRINK_NOTICES),
     ),
     Role(
         name="operator",

@@ -108,6 +108,11 @@ class Taint(Value, frozen=True, kw_only=True):
     value: ShortText = ""
 
 
+CardMode = Literal["dedicated", "coexist"]
+"""dedicated: every card of the node is ours. coexist: others get whole cards there from the device plugin, so a card is
+ours only while a placeholder pod holds it."""
+
+
 class NodeFacts(Message, frozen=True, kw_only=True, tag="node.facts.v1"):
     """A node as Kubernetes sees it, published by the reconciler on change, last one kept."""
 
@@ -126,6 +131,11 @@ class NodeFacts(Message, frozen=True, kw_only=True, tag="node.facts.v1"):
     """Requests of pods that are not ours."""
     foreign_memory_mib: MemoryMib = 0
     foreign_pods: Count = 0
+    mode: CardMode = "dedicated"
+    acquired: Annotated[tuple[CardUuid, ...], Meta(max_length=64)] = ()
+    """In `coexist`: the cards that placeholders of ours hold, in order. Only these may be sold."""
+    acquiring: ShortText = ""
+    """In `coexist`: why no more of them can be had now; empty while nothing stands against it."""
     cause: ShortText = ""
 
 
@@ -146,6 +156,7 @@ class CordonCard(Message, frozen=True, kw_only=True, tag="card.cordon.v1"):
 __all__ = [
     "Card",
     "CardHealth",
+    "CardMode",
     "CordonCard",
     "HealthNeeds",
     "Heartbeat",

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from contracts.decisions import CardSlice
 from contracts.messages import Message, Value
+from contracts.reasons import Reason, Refusal
 from contracts.requests import PodRequest
 from contracts.units import (
     Count,
@@ -29,6 +30,15 @@ OutcomePhase = Literal["waiting", "bound", "running", "ended", "gone", "rejected
 rejected: Kubernetes will never run it (a policy, a quota, a kubelet admission error); the reason says which."""
 
 
+class ResizeRefused(Value, frozen=True, kw_only=True):
+    """A change of a container's CPU that will not come: what was asked for, and what it goes on with."""
+
+    wanted_milli: CpuMilli
+    """As the ledger counts it."""
+    has_milli: CpuMilli | None = None
+    """None = nobody knows."""
+
+
 class Outcome(Message, frozen=True, kw_only=True, tag="pod.outcome.v1"):
     """What the reconciler saw of one request's pod; last per request kept. It is evidence, not an order."""
 
@@ -45,6 +55,9 @@ class Outcome(Message, frozen=True, kw_only=True, tag="pod.outcome.v1"):
     """The commit whose decision this pod carries."""
     attempt: Count = 0
     """Which pod of the request it was: one that had to leave and is placed again gets another."""
+    resize_refused: ResizeRefused | None = None
+    """Kubernetes will not give its container what the ledger counts; `reason` says why. What it defers is no refusal.
+    """
     cause: ShortText = ""
 
 
@@ -78,36 +91,6 @@ class AllocationsPage(Message, frozen=True, kw_only=True, tag="answer.allocation
     """Pods that carry our label and whose annotations cannot be read; an operator must look at them."""
     last: ShortText = ""
     more: bool = False
-
-
-# --- reasons, shared by refusals, pending events and explanations ---------------------------------------------------
-
-
-class Reason(Value, frozen=True, kw_only=True):
-    """One reason why a request does not fit, with its numbers, over the nodes or cards it holds for."""
-
-    code: ShortText
-    """Stable, for machines: `card-share`, `card-memory`, `node-cpu`, `taint`, `stale`, …"""
-    text: ShortText
-    """A sentence for people, with the numbers in it."""
-    needed: Integer | None = None
-    free: Integer | None = None
-    """The most that any of these had free."""
-    unit: ShortText = ""
-    nodes: Count = 0
-    """On how many nodes this was the reason."""
-    node: ShortText = ""
-    card: ShortText = ""
-    """Where it came closest."""
-
-
-class Refusal(Value, frozen=True, kw_only=True):
-    """Why a request was not accepted: the field, the value found, the bound."""
-
-    field: ShortText
-    value: ShortText
-    bound: ShortText
-    text: ShortText
 
 
 EventPhase = Literal[
@@ -201,3 +184,21 @@ class NodeShares(Message, frozen=True, kw_only=True, tag="node.shares.v1"):
     last_port: Port = 0
     """The port that was given out last: the next search begins after it, so that none is used again at once."""
     cause: ShortText = ""
+
+
+__all__ = [
+    "Allocation",
+    "AllocationsPage",
+    "AskAllocations",
+    "DeadLetter",
+    "EventPhase",
+    "NodeShares",
+    "Outcome",
+    "OutcomePhase",
+    "PodOnNode",
+    "Reason",
+    "Refusal",
+    "RequestEvent",
+    "ResizeRefused",
+    "ShareAssignment",
+]

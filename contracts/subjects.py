@@ -34,6 +34,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the last message of each subject: the older one is replaced, nothing is refused for it."""
     history: int = 0
     """Keep so many of each subject, and drop the oldest; 0 = all, or the last one."""
+    dedup_s: float = 120.0
+    """How long a message id is known: a publisher repeats within seconds. The least that servers take is 0.1."""
+    together: bool = False
+    """Takes many messages as one (`allow_atomic`): one sync for all, and all or none. Not promised: without it each is
+    stored by itself, and it is slower."""
     queue: bool = False
     """A work queue: a message is kept until one of its consumers has settled it. Nobody reads it from the beginning."""
 
@@ -333,6 +338,16 @@ JOB_STATUS = Channel(
     receiver="autoscaler, users",
     purpose="How far a training job is; the autoscaler goes on from it.",
 )
+JOB_NOW = Channel(
+    name="job-now",
+    pattern=f"{PREFIX}.ask.job.{{namespace}}.{{name}}",
+    transport="request",
+    messages=(workloads.AskJob,),
+    reply=workloads.JobStatus,
+    sender="trainers",
+    receiver="autoscaler",
+    purpose="How is my job now, and who else trains?",
+)
 SHRINK_NOTICES = Channel(
     name="notices",
     pattern=f"{PREFIX}.notices.{{namespace}}.{{name}}",
@@ -447,6 +462,7 @@ CHANNELS: tuple[Channel, ...] = (
     WORKLOADS,
     SCALE,
     JOB_STATUS,
+    JOB_NOW,
     SHRINK_NOTICES,
     CHECKPOINTED,
     FUNCTION_STATUS,
@@ -464,6 +480,7 @@ STREAMS: tuple[Stream, ...] = (
     Stream(
         name="GPUBUS_REQUESTS",
         subjects=(REQUESTS.wildcard,),
+        dedup_s=0.1,
         max_bytes=512 * MIB,
         max_age_s=7 * DAY_S,
         purpose="what users asked for; older than a week it has been answered long ago",
@@ -471,6 +488,7 @@ STREAMS: tuple[Stream, ...] = (
     Stream(
         name="GPUBUS_EVENTS",
         subjects=(EVENTS.wildcard,),
+        together=True,
         max_bytes=1024 * MIB,
         max_age_s=7 * DAY_S,
         purpose="the story of every request",

@@ -30,8 +30,8 @@ from contracts.units import (
 )
 
 Belongs = Literal["request", "nobody", "unknown"]
-"""request: to the one named beside it. nobody: it runs outside of our pods. unknown: it could not be looked at, or the
-pods of this node are not known."""
+"""request: to the one named beside it. nobody: it runs outside of our pods, or in one that this card was not sold to,
+which then is named beside it. unknown: it could not be looked at, or the pods of this node are not known."""
 
 PodUid = Annotated[str, Meta(max_length=64, description="uid of a pod in Kubernetes")]
 Runtime = Literal["containerd", "cri-o", "docker", "podman", ""]

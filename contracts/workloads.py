@@ -13,17 +13,31 @@ from contracts.units import (
     Integer,
     LabelKey,
     LabelValue,
+    MemoryMib,
+    ModelName,
     NamespaceName,
     Percent,
     Priority,
     RequestName,
     Sequence,
+    ShareMilli,
     ShortText,
 )
 
 Replicas = Annotated[int, Meta(ge=0, le=10_000)]
 
 Seconds = Annotated[int, Meta(ge=1, le=86_400, description="seconds")]
+
+
+class Profile(Value, frozen=True, kw_only=True):
+    """What one replica does on a slice of a card of one model, at full load. It says nothing about other models."""
+
+    model: ModelName
+    share_milli: ShareMilli
+    rate_milli: Annotated[int, Meta(ge=1, le=1_000_000_000)]
+    """Thousandths of a call per second."""
+    latency_ms: Annotated[int, Meta(ge=1, le=3_600_000)] | None = None
+    """Of 99 in 100 calls; None = not known."""
 
 
 class Scaling(Value, frozen=True, kw_only=True):
@@ -34,11 +48,32 @@ class Scaling(Value, frozen=True, kw_only=True):
 
     metric: Literal["concurrency", "rate"] = "concurrency"
     """Load is calls in progress and waiting, or calls that arrive per second."""
+    policy: Literal["load", "maxcount", "watermark"] = "load"
+    """`load`: windows, a target and rates, as all that follows says. `maxcount`: one replica more for each call that
+    finds none idle, up to `high`; none is taken away. `watermark`: the same, filled to `high` at the beginning and
+    whenever there are fewer than `low`."""
+    low: Replicas = 0
+    """For `watermark`."""
+    high: Replicas | None = None
+    """For `maxcount` and `watermark`: never more than this, and never more than `max_replicas`. Absent = that."""
+    reuse: bool = True
+    """A replica goes on after a call. False: it answers one, and ends; for what must not be used twice."""
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 1
     """Calls that one replica works on at once, at 100 %."""
     rate_milli: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
     """For `rate`: thousandths of a call per second that one replica answers, at 100 %. Absent = as measured on the card
     models it runs on; without a measurement nothing is scaled."""
+    profiles: Annotated[tuple[Profile, ...], Meta(max_length=64)] = ()
+    """For `rate`: what replicas do on which slice, measured before. What is measured here while it runs is newer, and
+    replaces the row of its slice."""
+    slices: Literal["as-asked", "cheapest"] = "as-asked"
+    """`cheapest`: new replicas get the share with the most calls per thousandth among `profiles` of the model that
+    `gpu.models` names, or of the one model that they are of."""
+    latency_ms: Annotated[int, Meta(ge=1, le=3_600_000)] | None = None
+    """For `cheapest`: only rows whose latency is known and at most this."""
+    stretch_percent: Annotated[int, Meta(ge=100, le=1000)] = 100
+    """For `rate`: replicas whose limits were raised above what they were sold count as so much more, up to this. So a
+    slice is stretched in place first, and a replica is added when its card has no more to lend."""
     stable_s: Seconds = 60
     """Load is averaged over this window."""
     panic_s: Seconds = 6
@@ -61,6 +96,9 @@ class Scaling(Value, frozen=True, kw_only=True):
     """Nothing is called for so long before the last one goes, if `min_replicas` is 0."""
     warmup_s: Annotated[int, Meta(ge=0, le=86_400, description="seconds")] = 30
     """A replica that is ready for less than this is slow, and its calls in progress say little."""
+    start_s: Seconds | None = None
+    """A replica whose worker has not said anything for so long since it was asked for gives its card back, and is made
+    anew. Absent = it may take as long as it takes."""
     drain_s: Seconds = 60
     """A replica that is to go may finish its calls for so long."""
     missing_hold_s: Seconds = 300
@@ -69,6 +107,25 @@ class Scaling(Value, frozen=True, kw_only=True):
     """Absent = the number stays until the metric is back."""
     by_hand: Literal["revert", "adopt"] = "revert"
     """What becomes of a number of replicas that somebody else wrote: the load decides at once, or after one window."""
+
+
+class Promotion(Value, frozen=True, kw_only=True):
+    """Which warm replica serves next when several could. Who would be the last is the first to be given back.
+
+    Nobody is excluded: a warm replica on a card that does not fit serves after those that do, and before a new one.
+    """
+
+    rule: Literal["steadiest", "best-fit", "first-fit"] = "steadiest"
+    """`steadiest`: the one that would be deleted last. `best-fit`: of the cards that fit, the one with the least free
+    memory. `first-fit`: of the replicas whose cards fit, the one with the lowest number."""
+    free_mib: MemoryMib = 0
+    """A card fits while so much of its memory is sold to nobody; each of the function's replicas that serve there
+    counts as having taken so much. It reserves nothing."""
+    card_slots: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    """A card fits while fewer than so many hold a piece of it, the function's own warm replicas apart. Absent = no
+    bound."""
+    near: Annotated[dict[LabelKey, LabelValue], Meta(max_length=32)] = {}
+    """Of those that fit, replicas on nodes with all these labels go first."""
 
 
 class Function(Message, frozen=True, kw_only=True, tag="workload.function.v1"):
@@ -84,9 +141,12 @@ class Function(Message, frozen=True, kw_only=True, tag="workload.function.v1"):
     max_replicas: Replicas = 10
     warm_replicas: Replicas = 0
     """Started and bound besides those that serve, out of traffic, promoted by one message."""
+    promotion: Promotion = Promotion()
     target_percent: Percent = 70
     """Of what a replica can do, so much is aimed at: the rest is for bursts."""
     scaling: Scaling = Scaling()
+    stopped: bool = False
+    """Take it down: its replicas finish what they have and go, and nothing wakes it."""
     cause: ShortText = ""
 
 
@@ -174,6 +234,13 @@ class JobStatus(Message, frozen=True, kw_only=True, tag="job.status.v1"):
     history: Annotated[tuple[ScaleRecord, ...], Meta(max_length=20)] = ()
     """The latest changes, oldest first."""
     cause: ShortText = ""
+
+
+class AskJob(Message, frozen=True, kw_only=True, tag="ask.job.v1"):
+    """How is this job now? By the names in the subject; for a trainer that has just come."""
+
+    index: Count
+    """The trainer that asks."""
 
 
 class ShrinkNotice(Message, frozen=True, kw_only=True, tag="job.shrink.v1"):

@@ -15,12 +15,13 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from contracts.messages import Value
+from contracts.messages import Value, encode
 from contracts.outcomes import Refusal
 from contracts.priorities import PRIORITY_CLASSES
 from contracts.requests import PodRequest, PodTemplate, RequestMessage, Resize, Withdraw
 from contracts.units import NAME_PATTERN, NamespaceName
 from scheduler.constraint_rules import constraints, refuse
+from scheduler.core.message_room import largest_gang
 
 MAX_BYTES = 64 * 1024
 """Of one request; the stream refuses larger ones too."""
@@ -85,17 +86,32 @@ def admit(data: bytes, *, malformed: str = "", policies: frozenset[str] = frozen
         return Unreadable(reason=f"malformed {malformed} in the NATS frame")
     if len(data) > MAX_BYTES:
         return Unreadable(reason=f"{len(data)} bytes, the limit is {MAX_BYTES}")
-    try:
-        raw = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Unreadable(reason=f"not JSON: {error}")
+    unknown: Iterable[Refusal] = ()
+    message = _canonical(data)
+    if message is None:
+        try:
+            raw = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return Unreadable(reason=f"not JSON: {error}")
+        try:
+            message = _decoder.decode(data)
+        except msgspec.ValidationError as error:
+            return _invalid(raw, str(error))
+        unknown = _unknown(raw, type(message), "")
+    refusals = tuple(islice(chain(unknown, _content(message, policies)), MAX_REFUSALS))
+    return Refused(name=message.name, refusals=refusals) if refusals else Admitted(message=message)
+
+
+def _canonical(data: bytes) -> PodRequest | Withdraw | Resize | None:
+    """The message, if these bytes are the very ones that it is encoded to: then nothing in them is unknown.
+
+    That is what our own clients send, and it saves a third of the door: two microseconds instead of six.
+    """
     try:
         message = _decoder.decode(data)
-    except msgspec.ValidationError as error:
-        return _invalid(raw, str(error))
-    found = chain(_unknown(raw, type(message), ""), _content(message, policies))
-    refusals = tuple(islice(found, MAX_REFUSALS))
-    return Refused(name=message.name, refusals=refusals) if refusals else Admitted(message=message)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return message if encode(message) == data else None
 
 
 # --- what the types refuse -----------------------------------------------------------------------------------------
@@ -192,7 +208,7 @@ def _environment(request: PodRequest) -> Iterator[Refusal]:
 
 def _metadata(request: PodRequest) -> Iterator[Refusal]:
     """A pod that somebody else made has its labels already; selectors look at them, and nothing writes them."""
-    if request.external is not None:
+    if request.external is not None or not (request.pod.labels or request.pod.annotations):
         return
     for field, keys in (("labels", request.pod.labels), ("annotations", request.pod.annotations)):
         for key in sorted(keys):
@@ -227,6 +243,8 @@ def _cards(request: PodRequest) -> Iterator[Refusal]:
 def _no_nul(request: PodRequest) -> Iterator[Refusal]:
     """A NUL in an argument or variable cannot reach a process; the kubelet would fail long after we said yes."""
     template: PodTemplate = request.pod
+    if not (template.command or template.args or template.env or template.working_dir):
+        return
     for field, texts in (
         ("pod.command", template.command),
         ("pod.args", template.args),
@@ -250,8 +268,13 @@ def _urgency(request: PodRequest) -> Iterator[Refusal]:
 
 def _gang(request: PodRequest) -> Iterator[Refusal]:
     gang = request.gang
-    if gang is not None and gang.min is not None and gang.min > gang.size:
+    if gang is None:
+        return
+    if gang.min is not None and gang.min > gang.size:
         yield refuse("gang.min", str(gang.min), f"at most gang.size, {gang.size}", "is more than there are members")
+    if gang.size > (most := largest_gang(request.gpu.cards)):
+        each = f"at most {most} members of {request.gpu.cards} cards, placed in one message of the ledger"
+        yield refuse("gang.size", str(gang.size), each, "is more than one commit can place")
 
 
 _RULES: tuple[Callable[[PodRequest], Iterator[Refusal]], ...] = (

@@ -1,8 +1,8 @@
 """One turn of the scheduler: inputs in, one commit with everything that must accompany it out.
 
-The engine folds as it decides; here its records become a commit, and answers, refusals and dead letters are collected.
-Refusals and dead letters are stored *before* the commit that moves the position past their requests, answers and
-events are sent *after* it: whatever crashes in between, nothing is lost and nothing is promised too early. No I/O here;
+The engine folds as it decides; here its records become a commit, and answers and dead letters are collected.
+Dead letters are stored *before* the commit that moves the position past their messages, answers and events (refusals
+are such) are sent *after* it: whatever crashes in between, nothing is lost and nothing is said too early. No I/O here;
 spans are opened and closed for sampled requests only (three spans of some 21 microseconds each).
 """
 
@@ -21,11 +21,10 @@ from bus.runtime import semconv
 from bus.runtime.tracing import Attributes, Span, SpanKind, context_from, span, traceparent_of, tracer
 from contracts.decisions import Accepted, Commit, HealthSet, Reserved, Withdrawn
 from contracts.inventory import CordonCard, NodeFacts, NodeInventory
-from contracts.outcomes import Outcome, Refusal, RequestEvent
+from contracts.outcomes import Outcome, Refusal
 from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest, Resize, Withdraw
 from contracts.units import RequestUid, request_key
-from scheduler import events
 from scheduler.admission import Admitted, Refused, Unreadable, Verdict, admit, namespace_fault
 from scheduler.core.engine import Answer, Engine
 from scheduler.inbox import Fact, FromCaller, FromStream, Input, StillHere
@@ -40,9 +39,6 @@ class Prepared(msgspec.Struct, kw_only=True):
     """Inputs that this commit has no room for."""
     commit: Commit | None = None
     """None: the inputs changed nothing."""
-    refused: list[RequestEvent] = []
-    told: bool = False
-    """Whether the refusals are stored."""
     unreadable: list[tuple[Received, str]] = []
     answers: list[tuple[FromCaller, Answer]] = []
     spans: list[Span] = []
@@ -65,23 +61,13 @@ class Desk:
         author: signs.
         policies: names that requests may ask for.
         sampler: which requests begin a recorded trace.
-        answered: messages of the requests stream that were refused already.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        author: Author,
-        *,
-        policies: frozenset[str],
-        sampler: Sampler,
-        answered: frozenset[int] = frozenset(),
-    ) -> None:
+    def __init__(self, engine: Engine, author: Author, *, policies: frozenset[str], sampler: Sampler) -> None:
         self.engine = engine
         self.author = author
         self.policies = policies
         self.sampler = sampler
-        self.answered = answered
         self._decided_on: dict[str, str] = {}
         self.traces: dict[RequestUid, str] = {}
         """Traceparents of requests accepted or waiting in this term, for their decide spans."""
@@ -134,8 +120,6 @@ class Desk:
         prepared.answers.append((item, answer))
 
     def _stream(self, item: FromStream, prepared: Prepared, now_ms: int) -> None:
-        if item.message.sequence in self.answered:
-            return
         message, verdict = item.message, self._admit(item)
         if isinstance(verdict, Admitted):
             answer = self._enter(item.namespace, verdict.message, message, now_ms, sequence=message.sequence)
@@ -146,9 +130,7 @@ class Desk:
             prepared.unreadable.append((message, verdict.reason))
             return
         if refusals:
-            prepared.refused.append(
-                events.refused(item.namespace, name, refusals, request_sequence=message.sequence, at_ms=now_ms)
-            )
+            self.engine.refuse(item.namespace, name, refusals, sequence=message.sequence)
 
     def _admit(self, item: FromStream | FromCaller) -> Verdict:
         """The namespace is judged with the message: it comes from the subject, and strangers choose subjects."""

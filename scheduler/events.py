@@ -1,4 +1,4 @@
-"""What users are told: events from commits, refusals and pending reasons. Pure.
+"""What users are told: events from commits, and why requests wait. Pure.
 
 Events are a projection of the ledger: the same commit gives the same events, so that a scheduler that takes over
 publishes again what the last one may not have, under the same message ids.
@@ -20,12 +20,13 @@ from contracts.decisions import (
     Nominated,
     Observed,
     Record,
+    Refused,
     Released,
     Reserved,
     Resized,
     Withdrawn,
 )
-from contracts.outcomes import EventPhase, Reason, Refusal, RequestEvent
+from contracts.outcomes import EventPhase, Reason, RequestEvent
 from contracts.units import RequestUid
 
 
@@ -43,6 +44,8 @@ def _of_record(state: LedgerState, record: Record, placed_here: set[RequestUid])
     """Of one record: one event at most, and one for each who has to leave, or whose memory somebody holds."""
     if isinstance(record, InventorySet):
         yield from _squeezed(state, record)
+    if isinstance(record, Refused):
+        yield _refused(record)
     step = _STEPS.get(type(record))
     if step is None or (isinstance(record, Accepted) and record.uid in placed_here):
         return
@@ -118,7 +121,10 @@ def _observed(record: Observed, request: RequestState) -> RequestEvent:
 
 
 def _resized(record: Resized, request: RequestState) -> RequestEvent:
-    return _event(request, "resized", f"{record.share_milli} thousandths and {record.memory_mib} MiB of each card")
+    what = f"{record.share_milli} thousandths and {record.memory_mib} MiB of each card"
+    if record.cpu_milli is not None:
+        what = f"{what}, {record.cpu_milli} milli-cores"
+    return _event(request, "resized", f"put back to {what}: {record.reason}" if record.reason else what)
 
 
 _STEPS: dict[type, Callable[[Any, RequestState], RequestEvent]] = {
@@ -133,18 +139,15 @@ _STEPS: dict[type, Callable[[Any, RequestState], RequestEvent]] = {
 }
 
 
-def refused(
-    namespace: str, name: str, refusals: tuple[Refusal, ...], *, request_sequence: int, at_ms: int
-) -> RequestEvent:
+def _refused(record: Refused) -> RequestEvent:
     """A request that was not accepted; the first reason is the text."""
     return RequestEvent(
-        namespace=namespace,
-        name=name,
+        namespace=record.namespace,
+        name=record.name,
         phase="refused",
-        text=refusals[0].text if refusals else "",
-        refusals=refusals,
-        request_sequence=request_sequence,
-        at_ms=at_ms,
+        text=record.refusals[0].text if record.refusals else "",
+        refusals=record.refusals,
+        request_sequence=record.request_sequence,
     )
 
 

@@ -20,6 +20,7 @@ from contracts.quotas import NamespaceQuota
 from contracts.units import NodeName
 from scheduler import rebuild
 from scheduler.batch import Author
+from scheduler.core.engine import Engine
 from scheduler.core.freshness import Freshness
 from scheduler.counter import Counter
 from scheduler.inbox import FromCaller, Inbox
@@ -53,6 +54,7 @@ class Leader:
         metrics: of the process.
         sampler: of traces.
         tell: told what this scheduler is doing, for readiness.
+        warm: the engine that the last term of this process ended with.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Leader:
         metrics: Metrics,
         sampler: Sampler,
         tell: Callable[[str], None],
+        warm: Engine | None = None,
     ) -> None:
         self.bus = bus
         self.ledger = ledger
@@ -75,6 +78,8 @@ class Leader:
         self.metrics = metrics
         self.sampler = sampler
         self.tell = tell
+        self.engine = warm
+        """At the end of the term: where the next one goes on."""
 
     async def lead(self, stop: asyncio.Event) -> None:
         """Until the lease is lost or `stop` is set."""
@@ -91,6 +96,7 @@ class Leader:
             await self._decide(term, inbox, stop)
         finally:
             turn_away(inbox)
+        self.engine = term.engine
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await term.projector.flush()
@@ -104,8 +110,8 @@ class Leader:
             settings=self.settings,
             metrics=self.metrics,
             sampler=self.sampler,
-            held=lambda: self.lease.held,
             wall_ms=wall_ms,
+            warm=self.engine,
         )
 
     async def _decide(self, term: Term, inbox: Inbox, stop: asyncio.Event) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from bus.ledger.state import LedgerState
-from contracts.decisions import Accepted, Commit, Released, Reserved
+from contracts.decisions import Accepted, Commit, Refused, Released, Reserved
 from scheduler import policyfile
 
 
@@ -38,17 +39,17 @@ class Metrics:
         self._commits.add(1)
         self._records.add(len(commit.records))
         self._latency.record(seconds)
-        for kind, verdict in ((Accepted, "accepted"), (Reserved, "placed"), (Released, "released")):
-            count = sum(isinstance(record, kind) for record in commit.records)
-            if count:
+        for kind, count in Counter(map(type, commit.records)).items():
+            if (verdict := _VERDICTS.get(kind)) is not None:
                 self._decisions.add(count, {"verdict": verdict})
 
-    def turned_away(self, refused: int, dead: int) -> None:
-        """Requests that were not accepted."""
-        if refused:
-            self._decisions.add(refused, {"verdict": "refused"})
+    def buried(self, dead: int) -> None:
+        """Messages that could not be read."""
         if dead:
             self._decisions.add(dead, {"verdict": "dead-letter"})
+
+
+_VERDICTS: dict[type, str] = {Accepted: "accepted", Reserved: "placed", Released: "released", Refused: "refused"}
 
 
 def _policy_failures(_: CallbackOptions) -> list[Observation]:

@@ -49,6 +49,9 @@ SAVED_S = 0.5
 """Most that is saved up: a garbage collection in the middle of a call is nobody's fault."""
 
 HARD_S = 0.5
+LOAD_S = 30.0
+"""For the file itself, whatever it imports: who waits for it waits to start."""
+
 STRIKES = 10
 """Failures after which it is put aside; forgiven after `FORGIVEN` calls in a row that did not fail."""
 
@@ -161,7 +164,7 @@ class Guard:
                 found = self._score(request, node, taken)
         except _OutOfTimeError:
             raise self._struck("too-slow", f"did not end within {HARD_S:g} s for {node.name}") from None
-        except Exception as error:
+        except (Exception, SystemExit, GeneratorExit) as error:  # whoever asks must go on: also after `sys.exit()`
             why = f"raised {type(error).__name__}: {_shown(error, str)} for {node.name}"
             raise self._struck("raised", why) from error
         self._saved_s = min(SAVED_S, self._saved_s + EARNED_S) - (self._clock() - began)
@@ -303,13 +306,13 @@ def load(file: str) -> Policy:
         return known
     if known is not None and name not in _loaded:
         raise BadPolicyFile(f"{file}: there is a policy {name} already; give the file another name")
-    policy = _policy(name, version, *_function(file, source))
+    policy = _policy(file, name, version, *_function(file, source))
     POLICIES[name] = policy
     return policy
 
 
-def _policy(name: str, version: int, score: Score, why: str) -> Policy:
-    _tried(name, score)
+def _policy(file: str, name: str, version: int, score: Score, why: str) -> Policy:
+    _tried(file, name, score)
     guard = _loaded[name] = Guard(name, score)
     scores = (Weighted(guard, 1),)
     return Policy(name=name, version=version, why=why, scores=scores, order=tightest, may_fail=True)
@@ -319,7 +322,10 @@ def _function(file: str, source: bytes) -> tuple[Score, str]:
     """Its `score`, and the first line of what it says of itself."""
     names: dict[str, Any] = {"__name__": Path(file).stem, "__file__": file}
     try:
-        exec(compile(source, file, "exec"), names)  # noqa: S102 - the operator's own file, which is the point
+        with _alarm(LOAD_S):
+            exec(compile(source, file, "exec"), names)  # noqa: S102 - the operator's own file, which is the point
+    except _OutOfTimeError:
+        raise BadPolicyFile(f"{file}: is not read to its end within {LOAD_S:g} s") from None
     except (Exception, SystemExit) as error:
         raise BadPolicyFile(f"{file}: {type(error).__name__}: {error}") from error
     score = names.get("score")
@@ -333,7 +339,7 @@ def _function(file: str, source: bytes) -> tuple[Score, str]:
     return score, first or f"a user's own: {file}"
 
 
-def _tried(name: str, score: Score) -> None:
+def _tried(file: str, name: str, score: Score) -> None:
     """On a few examples: whole numbers, the same twice."""
     guard = Guard(name, score)
     for request, node in itertools.product(_REQUESTS, _NODES):
@@ -343,9 +349,9 @@ def _tried(name: str, score: Score) -> None:
         try:
             one, two = (guard.judged(request, node, tuple(taken)) for _ in range(2))
         except PolicyFailed as failure:
-            raise BadPolicyFile(f"policy {name}, on an example: score {failure.why}") from failure
+            raise BadPolicyFile(f"{file}: on an example, score {failure.why}") from failure
         if one != two:
-            raise BadPolicyFile(f"policy {name}: score answered {one}, then {two}, to the same question")
+            raise BadPolicyFile(f"{file}: score answered {one}, then {two}, to the same question")
 
 
 def _example(name: str, frees: tuple[int, ...], cpu_milli: int) -> Node:

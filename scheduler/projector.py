@@ -13,11 +13,22 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
 from bus.ledger.state import LedgerState
-from bus.protocol import NO_HEADERS, Bus, BusError, BusUnavailable, Headers, Outgoing, Received
+from bus.protocol import (
+    NO_HEADERS,
+    Bus,
+    BusError,
+    BusUnavailable,
+    Headers,
+    NotTogether,
+    Outgoing,
+    PayloadTooLarge,
+    Received,
+)
 from bus.runtime.retry import retrying
 from contracts import subjects
 from contracts.decisions import Commit
@@ -26,15 +37,15 @@ from contracts.outcomes import RequestEvent
 from scheduler import events
 
 WINDOW = 512
-REFUSED_WITHIN = 4096
-"""Events among which the refusals of one batch are: it has 2,000 inputs at most, and the projector writes beside it."""
+TOGETHER = 16
+"""Events that are worth being stored as one: a batch costs the server as many syncs as six single messages."""
 PATIENCE_S = 3600.0
 """A bus that is away for an hour: the process ends and is started again; the ledger still has everything."""
 
 STEP = "Gpubus-Step"
 """Header of an event, `<epoch>-<ledger sequence>-<index of the record>`: all steps up to this one are stored with it.
 
-For an event of a commit that is its own step; refusals and pending reasons stand in no commit and repeat the last one.
+For an event of a commit that is its own step; the reasons of a pending request stand in no commit and repeat the last.
 """
 
 Step = tuple[int, int]
@@ -45,13 +56,18 @@ _STEP = re.compile(r"([^-]+)-([0-9]{1,16})-([0-9]{1,6})")
 
 _log = logging.getLogger(__name__)
 _commits = msgspec.json.Decoder(Commit)
-_events = msgspec.json.Decoder(RequestEvent)
+
+
+@lru_cache(maxsize=4096)
+def _before(namespace: str) -> str:
+    """The subject of a namespace's events up to the name, which is a token by its type."""
+    return subjects.EVENTS.subject(namespace=namespace, name="x")[:-1]
 
 
 def outgoing(event: RequestEvent, identity: str, headers: Headers = NO_HEADERS) -> Outgoing:
     """One event as a message; `identity` makes a repetition recognisable."""
     return Outgoing(
-        subject=subjects.EVENTS.subject(namespace=event.namespace, name=event.name),
+        subject=f"{_before(event.namespace)}{event.name}",
         data=encode(event),
         headers=headers,
         message_id=identity,
@@ -72,8 +88,9 @@ class Projector:
     def __init__(self, bus: Bus, state: LedgerState) -> None:
         self.bus = bus
         self.state = state
-        self._queue: deque[Outgoing] = deque()
+        self.queue: deque[Outgoing] = deque()
         self._something = asyncio.Event()
+        self._together = True
         self.stored = 0
         self.position: Headers = NO_HEADERS
         """The last step that is known to be stored, as a header."""
@@ -84,12 +101,12 @@ class Projector:
             if index > after:
                 step = f"{commit.epoch}-{sequence}-{index}"
                 # One record may have events of several requests: an id of the record alone would drop all but one.
-                self._queue.append(outgoing(event, f"{step}-{event.namespace}/{event.name}", {STEP: step}))
+                self.queue.append(outgoing(event, f"{step}-{event.namespace}/{event.name}", {STEP: step}))
         self._something.set()
 
     def tell(self, event: RequestEvent, identity: str) -> None:
         """Queue an event that is no part of a commit, as the reasons of a pending request."""
-        self._queue.append(outgoing(event, identity, self.position))
+        self.queue.append(outgoing(event, identity, self.position))
         self._something.set()
 
     async def run(self) -> None:
@@ -101,13 +118,25 @@ class Projector:
 
     async def flush(self) -> None:
         """Store everything queued so far, in order."""
-        while self._queue:
-            window = [self._queue[i] for i in range(min(WINDOW, len(self._queue)))]
-            await retrying("store events", deadline_s=PATIENCE_S)(store_all, self.bus, window)
+        while self.queue:
+            window = [self.queue[i] for i in range(min(WINDOW, len(self.queue)))]
+            await retrying("store events", deadline_s=PATIENCE_S)(self._store, window)
             for _ in window:
-                self._queue.popleft()
+                self.queue.popleft()
             self.stored += len(window)
             self.position = next((m.headers for m in reversed(window) if m.headers), self.position)
+
+    async def _store(self, window: list[Outgoing]) -> None:
+        """Many as one if the stream takes them so, else each by itself: message ids make a repetition harmless."""
+        if len(window) >= TOGETHER and self._together:
+            try:
+                await self.bus.store_together(window)
+            except (NotTogether, PayloadTooLarge) as why:
+                self._together = not (isinstance(why, NotTogether) and why.never)
+                _log.info("events are stored one by one", extra={"reason": str(why)})
+            else:
+                return
+        await store_all(self.bus, window)
 
     async def catch_up(self) -> None:
         """Project again what is behind the newest stored step, to the state's head."""
@@ -136,17 +165,6 @@ class Projector:
                 return step
             end = start - 1
         return NO_STEP
-
-    async def refused_after(self, position: int) -> frozenset[int]:
-        """Messages of the requests stream behind `position` that have a refusal among the last events."""
-        end = await self.bus.last_sequence(subjects.EVENTS.stream)
-        found: set[int] = set()
-        for message in await self._between(max(1, end - REFUSED_WITHIN + 1), end) if end else ():
-            with contextlib.suppress(msgspec.MsgspecError):
-                event = _events.decode(message.data)
-                if event.phase == "refused" and event.request_sequence > position:
-                    found.add(event.request_sequence)
-        return frozenset(found)
 
     async def _between(self, start: int, end: int) -> list[Received]:
         """The stored events from sequence `start` to `end`, as far as the stream still holds them."""

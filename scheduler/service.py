@@ -22,6 +22,7 @@ from bus.runtime.process import Process
 from scheduler import policyfile
 from scheduler.batch import Author
 from scheduler.compiledcode import make_writable
+from scheduler.core.engine import Engine
 from scheduler.core.policies import POLICIES
 from scheduler.leader import Leader
 from scheduler.metrics import Metrics
@@ -60,10 +61,13 @@ class Scheduler:
         name, who = f"scheduler-{self.settings.pool}", self.process.instance
         renew_s, duration_s = self.settings.lease_renew_s, self.settings.lease_duration_s
         async with Lease(bus, name, who, renew_s=renew_s, duration_s=duration_s) as lease:
+            engine: Engine | None = None
             while not stop.is_set():
                 self.role = "standby"
                 if await self._follow_until_held(bus, ledger, lease, stop):
-                    await self._leader(bus, ledger, lease, metrics).lead(stop)
+                    leader = self._leader(bus, ledger, lease, metrics, engine)
+                    await leader.lead(stop)
+                    engine = leader.engine
 
     @staticmethod
     async def _follow_until_held(bus: Bus, ledger: Ledger, lease: Lease, stop: asyncio.Event) -> bool:
@@ -77,7 +81,7 @@ class Scheduler:
         await ledger.catch_up()
         return True
 
-    def _leader(self, bus: Bus, ledger: Ledger, lease: Lease, metrics: Metrics) -> Leader:
+    def _leader(self, bus: Bus, ledger: Ledger, lease: Lease, metrics: Metrics, warm: Engine | None) -> Leader:
         version = f"{self.settings.policy}.v{POLICIES[self.settings.policy].version}"
         return Leader(
             bus,
@@ -88,6 +92,7 @@ class Scheduler:
             metrics=metrics,
             sampler=self.sampler,
             tell=self._tell,
+            warm=warm,
         )
 
     def _tell(self, role: str) -> None:

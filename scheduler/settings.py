@@ -53,7 +53,7 @@ class SchedulingSettings(Settings, frozen=True, kw_only=True):
         names = [*POLICIES, *([policyfile.name_of(self.policy_file)] if self.policy_file else [])]
         if self.policy not in names:
             yield f"policy {self.policy!r} is none of {', '.join(sorted(names))}"
-        if self.policy == "node-value" and not solver_there():
+        if self.policy in POLICIES and POLICIES[self.policy].priced and not solver_there():
             yield f"policy {self.policy!r}: {NoSolver()}"
         if self.lease_duration_s < 2 * self.lease_renew_s:
             yield f"lease_duration_s {self.lease_duration_s:g} is less than two lease_renew_s {self.lease_renew_s:g}"

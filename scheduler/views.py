@@ -119,7 +119,8 @@ def card_view(state: LedgerState, card: CardState) -> CardView:
     residents = (state.requests[uid].key for uid in card.residents if uid in state.requests)
     node = state.nodes[card.node]
     order = node.cordons.get(card.card.uuid)
-    own = card.health if card.present else "missing"
+    own: str = card.health if card.present else "missing"
+    own = "not acquired" if own == "healthy" and card.unacquired else own
     health = own if order is None else "cordoned" if own == "healthy" else f"cordoned, {own}"
     words = (order.reason if order else "", card.reason if own != "healthy" else "")
     return CardView(

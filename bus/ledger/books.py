@@ -16,6 +16,7 @@ from contracts.decisions import (
     Adopted,
     CardSlice,
     EpochStarted,
+    FactsSet,
     InventorySet,
     Placement,
     Record,
@@ -23,6 +24,7 @@ from contracts.decisions import (
     Reserved,
     Resized,
 )
+from contracts.inventory import NodeFacts
 from contracts.messages import Value
 from contracts.units import WHOLE_CARD, CardUuid, NodeName, RequestUid
 
@@ -50,11 +52,16 @@ class Books:
         self.peak: dict[Seat, Amount] = {}
         self.held: dict[RequestUid, Placement] = {}
         self.touched: set[NodeName] = set()
+        self.shared: dict[NodeName, frozenset[CardUuid]] = {}
+        """Nodes whose cards belong to others too: those that are ours."""
 
     def open(self, state: LedgerState) -> None:
         """Begin with what a state says; an empty one says nothing."""
         for card in state.cards():
             self.capacity[NodeName(card.node), card.card.uuid] = card.capacity_mib
+        for node in state.nodes.values():
+            if node.facts is not None:
+                self._share(node.facts)
         for uid, request in state.requests.items():
             if request.placement is not None:
                 self._hold(uid, request.placement)
@@ -72,18 +79,33 @@ class Books:
     def _take(self, record: Record, at: int) -> None:
         match record:
             case EpochStarted():
-                self.sold, self.held = {}, {}
+                self.sold, self.held, self.shared = {}, {}, {}
+            case FactsSet(facts=facts):
+                self._share(facts)
             case InventorySet(inventory=found):
                 self.capacity.update(((found.node, card.uuid), card.sellable_mib) for card in found.cards)
             case Reserved():
                 self._hold(record.uid, record.placement)
                 self._judge(record.placement, at)
+                self._owned(record.placement, at)
             case Adopted():
                 self._hold(record.uid, record.placement)
             case Resized():
                 self._resize(record, at)
             case Released():
                 self._add(self.held.pop(record.uid), -1)
+
+    def _share(self, facts: NodeFacts) -> None:
+        self.shared.pop(facts.node, None)
+        if facts.mode == "coexist":
+            self.shared[facts.node] = frozenset(facts.acquired)
+
+    def _owned(self, placement: Placement, at: int) -> None:
+        """A card that others may be using is not sold. One that was sold may lose its placeholder, and stays sold."""
+        ours = self.shared.get(placement.node)
+        for piece in placement.slices if ours is not None else ():
+            if ours is not None and piece.card not in ours:
+                raise LedgerError(f"card {piece.card} of {placement.node} is sold at {at}, and no placeholder holds it")
 
     def _hold(self, uid: RequestUid, placement: Placement) -> None:
         self.held[uid] = placement

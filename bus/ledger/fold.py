@@ -31,6 +31,7 @@ from contracts.decisions import (
     Observed,
     QuotaSet,
     Record,
+    Refused,
     Released,
     Reserved,
     Resized,
@@ -111,6 +112,7 @@ _OF_AN_EPOCH = (
 _HANDLERS: dict[type, Callable[[LedgerState, Any, int], None]] = {
     EpochStarted: _epoch,
     Accepted: on_requests.accepted,
+    Refused: on_requests.refused,
     Withdrawn: on_requests.withdrawn,
     Reserved: on_requests.reserved,
     Adopted: on_requests.adopted,

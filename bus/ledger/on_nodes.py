@@ -12,7 +12,7 @@ from bus.ledger import holds
 from bus.ledger.rules import InvariantBroken
 from bus.ledger.state import CardState, LedgerState, NodeState
 from contracts.decisions import CardHealthSet, FactsSet, HealthSet, InventorySet
-from contracts.inventory import Card
+from contracts.inventory import Card, NodeFacts
 from contracts.units import CardUuid
 
 LOST = "no longer in the node's inventory"
@@ -62,7 +62,13 @@ def _listed(state: LedgerState, node: str, card: Card, old: CardState | None) ->
     if old is not None:
         new.used_milli, new.used_mib, new.residents = old.used_milli, old.used_mib, old.residents
     new.cordoned = card.uuid in state.nodes[node].cordons
+    new.unacquired = not acquired(state.nodes[node].facts, card.uuid)
     return new
+
+
+def acquired(facts: NodeFacts | None, card: str) -> bool:
+    """Whether the card is ours to sell: all of a dedicated node's are, elsewhere those that placeholders hold."""
+    return facts is None or facts.mode == "dedicated" or card in facts.acquired
 
 
 def drop_card(state: LedgerState, node: NodeState, uuid: str) -> None:
@@ -92,6 +98,8 @@ def facts(state: LedgerState, record: FactsSet, _at: int) -> None:
     """A node as Kubernetes has it."""
     node = node_of(state, record.facts.node)
     node.facts = record.facts
+    for uuid, card in node.cards.items():
+        card.unacquired = not acquired(record.facts, uuid)
     holds.serve(state, node)
     state.touched.append(node.name)
     forget_if_gone(state, node)

@@ -27,6 +27,7 @@ from contracts.decisions import (
     CardSlice,
     Observed,
     Placement,
+    Refused,
     Released,
     Reserved,
     Resized,
@@ -47,6 +48,13 @@ def accepted(state: LedgerState, record: Accepted, at: int) -> None:
     if record.submitted_ms:
         tell_time(state, record.submitted_ms)
     learn(state, record.request)
+
+
+def refused(state: LedgerState, record: Refused, at: int) -> None:
+    """A message that nothing comes of, and that was not handled before. The position that moves past it is all."""
+    if record.request_sequence <= state.requests_through:
+        where = f"{record.namespace}/{record.name}, message {record.request_sequence}"
+        raise InvariantBroken(f"{where}, is refused at {at}; all up to {state.requests_through} are handled")
 
 
 def _live(state: LedgerState, uid: RequestUid, what: str, at: int) -> RequestState:
@@ -109,7 +117,7 @@ def _place(state: LedgerState, node: NodeState, request: RequestState, placement
     request.placement, request.phase, request.decided_at = placement, "placed", at
     holds.charge(state, request.accepted.namespace, placement)
     del state.pending[uid]
-    state.touched.append(node.name)
+    state.touched.append(node.name, (uid, placement, 1))
     began(state, request)
 
 
@@ -121,6 +129,7 @@ def adopted(state: LedgerState, record: Adopted, at: int) -> None:
     for piece in placement.slices:
         if piece.card not in node.cards:
             node.cards[piece.card] = orphan(node.name, piece.card)
+            state.touched.append(node.name)
     _place(state, node, request, placement, at)
     request.pod = record.pod
     request.phase = "running" if record.running else "bound"
@@ -145,6 +154,7 @@ def resized(state: LedgerState, record: Resized, at: int) -> None:
         card.residents[request.uid] = after
     node.used_cpu_milli += cpu_milli - old.cpu_milli
     request.placement = Placement(node=old.node, slices=pieces, cpu_milli=cpu_milli, memory_mib=old.memory_mib)
+    request.before_resize, request.put_back = None if record.reason else old, record.reason
     node.residents[request.uid] = request.placement
     _charge_anew(state, request, old, at)
     holds.serve(state, node)
@@ -189,7 +199,7 @@ def released(state: LedgerState, record: Released, at: int) -> None:
         request.ending, request.detail = record.evidence, record.detail or request.detail
         _finish(state, request, "ended")
     holds.serve(state, node)
-    state.touched.append(node.name)
+    state.touched.append(node.name, None if node.holds else (request.uid, placement, -1))
     forget_if_gone(state, node)
 
 
@@ -200,6 +210,7 @@ def _free(state: LedgerState, node: NodeState, uid: RequestUid, piece: CardSlice
     card.used_mib -= piece.memory_mib
     if not card.present and not card.residents:
         drop_card(state, node, piece.card)
+        state.touched.append(node.name)
 
 
 def _finish(state: LedgerState, request: RequestState, phase: Phase) -> None:

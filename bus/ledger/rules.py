@@ -107,7 +107,8 @@ def check_distinct(placement: Placement, at: int) -> None:
 def _check_card(node: NodeState, piece: CardSlice, at: int) -> None:
     card = node.cards.get(piece.card)
     if card is None or not card.usable:
-        raise InvariantBroken(f"card {piece.card} of {node.name} is sold at {at} and may not be")
+        why = ": no placeholder holds it" if card is not None and card.unacquired else ""
+        raise InvariantBroken(f"card {piece.card} of {node.name} is sold at {at} and may not be{why}")
     if piece.share_milli > WHOLE_CARD - card.used_milli or piece.memory_mib > card.capacity_mib - card.used_mib:
         raise InvariantBroken(
             f"card {piece.card} is over-committed at {at}: {piece.share_milli} thousandths and {piece.memory_mib} MiB "

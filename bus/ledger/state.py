@@ -2,6 +2,7 @@
 
 The state is one mutable value that only `bus.ledger.fold` changes. It holds no clock, no randomness and no I/O, so the
 same commits give the same state on any machine. Whoever decides ahead of the log keeps two: committed and assumed.
+It is a tree: nothing in it leads back to what holds it, so the garbage collector need not look (`gc=False`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ TOUCHED_LIMIT = 65_536
 """Changes of nodes that are remembered at least: 13 s of 5,000 placements a second, half a megabyte."""
 
 
+Move = tuple[RequestUid, Placement, int]
+"""Who, with what, and 1 or -1: came or left. It changed the sums of the node and of the cards in the placement."""
+
+
 class Touched(msgspec.Struct):
     """Names of nodes in the order they changed. Positions count from the beginning of the state and never shift.
 
@@ -41,6 +46,8 @@ class Touched(msgspec.Struct):
 
     dropped: int = 0
     names: list[str] = []
+    moves: list[Move | None] = []
+    """Beside each name who came or went, if nothing else changed there; None: anything may have."""
 
     def __len__(self) -> int:
         """The position after the last change."""
@@ -53,16 +60,22 @@ class Touched(msgspec.Struct):
             raise IndexError(f"changes are known from {self.dropped} on and to the end, asked for {part}")
         return self.names[start - self.dropped :]
 
-    def append(self, name: str) -> None:
+    def since(self, position: int) -> tuple[list[str], list[Move | None]]:
+        """Names from `position` on, and their moves; raises IndexError likewise."""
+        names = self[position:]
+        return names, self.moves[position - self.dropped :]
+
+    def append(self, name: str, move: Move | None = None) -> None:
         """One more change."""
         names = self.names
         names.append(name)
+        self.moves.append(move)
         if len(names) > 2 * TOUCHED_LIMIT:
             self.dropped += TOUCHED_LIMIT
-            del names[:TOUCHED_LIMIT]
+            del names[:TOUCHED_LIMIT], self.moves[:TOUCHED_LIMIT]
 
 
-class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
+class Hold(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What is kept free for a nominated request so far: it grows as others leave, up to its whole place.
 
     Counted in the sums of node and cards like something sold, so that nobody else gets it.
@@ -74,7 +87,7 @@ class Hold(msgspec.Struct, frozen=True, omit_defaults=True):
     """Thousandths and MiB of each card."""
 
 
-class Use(msgspec.Struct):
+class Use(msgspec.Struct, gc=False):
     """What the placed requests of a namespace hold together, and what its nominated ones will."""
 
     share_milli: int = 0
@@ -82,7 +95,7 @@ class Use(msgspec.Struct):
     requests: int = 0
 
 
-class CardState(msgspec.Struct, omit_defaults=True):
+class CardState(msgspec.Struct, omit_defaults=True, gc=False):
     """One card and what is sold of it."""
 
     card: Card
@@ -94,6 +107,9 @@ class CardState(msgspec.Struct, omit_defaults=True):
     health: CardHealth = "healthy"
     reason: str = ""
     cordoned: bool = False
+    unacquired: bool = False
+    """Its node shares whole cards with other schedulers, and no placeholder of ours holds this one. Counted, never
+    offered."""
     rival: str = ""
     """The node that listed this UUID first and still does. Two nodes cannot have one card: only that one offers it."""
     used_milli: int = 0
@@ -114,7 +130,8 @@ class CardState(msgspec.Struct, omit_defaults=True):
     @property
     def usable(self) -> bool:
         """Whether anything new may be placed here."""
-        return self.present and not self.cordoned and self.health == "healthy" and not self.rival
+        open_here = self.present and not self.cordoned and not self.unacquired
+        return open_here and self.health == "healthy" and not self.rival
 
     @property
     def overcommitted(self) -> bool:
@@ -130,7 +147,7 @@ class CardState(msgspec.Struct, omit_defaults=True):
         return max(0, min(self.used_mib, self.card.owned_mib) - self.capacity_mib)
 
 
-class NodeState(msgspec.Struct, omit_defaults=True):
+class NodeState(msgspec.Struct, omit_defaults=True, gc=False):
     """One node: what Kubernetes says of it, which cards it has, what our pods hold."""
 
     name: str
@@ -170,7 +187,7 @@ class NodeState(msgspec.Struct, omit_defaults=True):
         return facts.allocatable_pods - facts.foreign_pods - len(self.residents) if facts else 0
 
 
-class RequestState(msgspec.Struct, omit_defaults=True):
+class RequestState(msgspec.Struct, omit_defaults=True, gc=False):
     """One request from acceptance to its end."""
 
     uid: RequestUid
@@ -198,6 +215,10 @@ class RequestState(msgspec.Struct, omit_defaults=True):
     """How much of that place is free and kept for it."""
     evicted_for: RequestUid = RequestUid("")
     """Whom it must leave for; it is counted until it is seen to be gone."""
+    before_resize: Placement | None = None
+    """What it held before the last resize, for the case that Kubernetes refuses it; None = that was put back."""
+    put_back: str = ""
+    """Why its last resize was put back."""
     leaving_ms: int = 0
     """The ledger's clock when it was told to go: withdrawn, or evicted."""
     attempt: int = 0
@@ -226,7 +247,7 @@ class RequestState(msgspec.Struct, omit_defaults=True):
         return self.placement is not None and (self.withdrawn or self.evicted_for != "")
 
 
-class Service(msgspec.Struct, array_like=True):
+class Service(msgspec.Struct, array_like=True, gc=False):
     """How long placements of one class have lasted: enough to tell the mean of those that ended and that run."""
 
     ended: int = 0

@@ -34,7 +34,8 @@ MASK = "********"
 Secret = Annotated[str, Meta(extra={"secret": True})]
 """A string that is never printed."""
 
-_SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+_SERVICE_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+_SERVICE_PORT = re.compile(r"(.*_)?PORT")
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
@@ -151,7 +152,7 @@ def _from_environment(
 
 def _is_service_link(name: str, value: str) -> bool:
     """`NATS_PORT=tcp://10.0.0.1:4222` is one, `NATS_PORT=4222` is a misspelt setting."""
-    return bool(_SERVICE_LINK.fullmatch(name)) and (not name.endswith("_PORT") or "SERVICE" in name or "://" in value)
+    return bool(_SERVICE_LINK.fullmatch(name)) or ("://" in value and bool(_SERVICE_PORT.fullmatch(name)))
 
 
 def variable(path: str, prefix: str = PREFIX) -> str:

@@ -8,16 +8,29 @@ of the trace; a pod may come again. The protocol is that of Weng et al., "Beware
        card of the pod that was drawn, so that one of several cards can pass the mark; the one that fails is left out
     3. a trace that asks for more from the start loses pods at random instead: the last ones of the shuffled order
 
-The publishers' draws are those of Go's math/rand and cannot be drawn again in another language: means over seeds are
-comparable, single seeds are not.
+`drawn_as_published` draws with Go's generator in the order in which the publishers' program does, so that their seed 42
+is ours, pod by pod, and with it the order of the nodes among equals:
+
+    1. one number for a line of the log
+    2. the shuffle, then the pods behind it; of a trace that asks for too much, one pod at random after the other leaves
+    3. ten numbers that the list watchers of its scheduler take when they start (found by trying: with ten, and no other
+       number up to 25, all their figures come out)
+    4. the numbers in front of the nodes' names, in the order of the names
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
+from gpubus.simulate.gorand import GoRandom
 from gpubus.simulate.openb import PodRow
+
+Draws = Literal["own", "published"]
+"""Whose random numbers order pods and nodes."""
+
+WATCHERS = 10
 
 
 def arrivals(rows: Sequence[PodRow], *, capacity_milli: int, ratio: float, seed: int) -> list[PodRow]:
@@ -30,7 +43,26 @@ def arrivals(rows: Sequence[PodRow], *, capacity_milli: int, ratio: float, seed:
     demand = sum(row.demand_milli for row in order)
     if demand > limit:
         return _shortened(order, demand, limit)
-    return order + _more(named, demand, limit, drawing) if demand else order
+    return order + _more(named, demand, limit, drawing.randrange) if demand else order
+
+
+def drawn_as_published(
+    rows: Sequence[PodRow], nodes: Sequence[str], *, capacity_milli: int, ratio: float, seed: int
+) -> tuple[list[PodRow], dict[str, int]]:
+    """Pods in order of arrival, and the rank of each node among equals."""
+    go = GoRandom(seed)
+    go.bits()
+    named = sorted(rows, key=lambda row: row.name)
+    order = go.shuffled(named)
+    limit = ratio * capacity_milli
+    demand = sum(row.demand_milli for row in order)
+    while demand > limit:
+        demand -= order.pop(go.below(len(order))).demand_milli
+    if 0 < demand < limit and len(order) == len(rows):
+        order += _more(named, demand, limit, go.below)
+    for _ in range(WATCHERS):
+        go.bits()
+    return order, dict(zip(sorted(nodes), go.permutation(len(nodes)), strict=True))
 
 
 def _shortened(order: list[PodRow], demand: int, limit: int) -> list[PodRow]:
@@ -41,11 +73,11 @@ def _shortened(order: list[PodRow], demand: int, limit: int) -> list[PodRow]:
     return kept
 
 
-def _more(rows: Sequence[PodRow], demand: int, limit: int, drawing: random.Random) -> list[PodRow]:
+def _more(rows: Sequence[PodRow], demand: int, limit: float, below: Callable[[int], int]) -> list[PodRow]:
     """Pods drawn with replacement until the next one would pass the limit."""
     drawn: list[PodRow] = []
     while True:
-        row = drawing.choice(rows)
+        row = rows[below(len(rows))]
         if demand + row.share_milli > limit:
             return drawn
         demand += row.demand_milli

@@ -20,6 +20,7 @@ import msgspec
 from contracts.messages import Value
 from contracts.units import RequestUid
 from gpubus.simulate.offers import Fault, Offer
+from gpubus.simulate.tenants import Tenant, Tenants
 from gpubus.simulate.world import World
 
 SAMPLES = 240
@@ -61,6 +62,8 @@ class Steady(Value, frozen=True, kw_only=True):
     samples: tuple[Sample, ...]
     instead: dict[str, int] = {}
     """Decisions that the default policy made because this one could not, by reason."""
+    tenants: tuple[Tenant, ...] = ()
+    """By namespace."""
 
 
 class _Running(msgspec.Struct):
@@ -124,7 +127,8 @@ class Departures:
     def _arrive(self, offer: Offer) -> None:
         counts = self._discard <= offer.at_ms < self._until
         reserved = self._world.place(self._world.arrive(offer.row))
-        self._tally.arrived(offer, counts=counts, placed=reserved is not None)
+        over = self._world.over_quota
+        self._tally.arrived(offer, counts=counts, placed=reserved is not None, over_quota=over)
         if reserved is not None:
             self._running[reserved.uid] = _Running(offer, counts)
             self._later(offer.at_ms + offer.life_ms, _END, reserved.uid)
@@ -156,6 +160,7 @@ class Tally:
         self._sold = self._at = self._area = 0
         self._arrived = self._refused = self._killed = 0
         self._asked: dict[int, list[int]] = {}
+        self._tenants = Tenants()
         self._every = max(1, until_ms // SAMPLES)
         self._samples: list[Sample] = []
 
@@ -167,7 +172,7 @@ class Tally:
             self._samples.append(Sample(at_ms=len(self._samples) * self._every, sold_milli=self._sold))
         self._at = max(self._at, at_ms)
 
-    def arrived(self, offer: Offer, *, counts: bool, placed: bool) -> None:
+    def arrived(self, offer: Offer, *, counts: bool, placed: bool, over_quota: bool) -> None:
         """A pod arrived."""
         demand = offer.row.demand_milli
         self._sold += demand if placed else 0
@@ -177,6 +182,7 @@ class Tally:
             sums = self._asked.setdefault(offer.row.cards, [0, 0])
             sums[0] += demand * offer.life_ms
             sums[1] += 0 if placed else demand * offer.life_ms
+            self._tenants.arrived(offer.row.namespace, demand * offer.life_ms, placed=placed, over_quota=over_quota)
 
     def freed(self, milli: int) -> None:
         """A pod ended."""
@@ -188,7 +194,9 @@ class Tally:
         self._sold -= demand
         if counts:
             self._killed += 1
-            self._asked[offer.row.cards][1] += demand * (offer.at_ms + offer.life_ms - at_ms)
+            rest = demand * (offer.at_ms + offer.life_ms - at_ms)
+            self._asked[offer.row.cards][1] += rest
+            self._tenants.lost(offer.row.namespace, rest)
 
     def steady(self, instead: dict[str, int]) -> Steady:
         """What it came to."""
@@ -204,6 +212,7 @@ class Tally:
             lost_by_cards=tuple(Lost(cards=n, offered=a, lost=b) for n, (a, b) in sorted(self._asked.items())),
             samples=tuple(self._samples),
             instead=instead,
+            tenants=self._tenants.told(),
         )
 
 

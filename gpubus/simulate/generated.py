@@ -31,10 +31,10 @@ import msgspec
 from msgspec import Meta
 
 from contracts.messages import Value
-from contracts.units import CardCount, CpuMilli, MemoryMib, ModelName, ShareMilli
+from contracts.units import CardCount, CpuMilli, MemoryMib, ModelName, NamespaceName, ShareMilli
 from gpubus.errors import UsageError
 from gpubus.local.nodes import Model, NodeSpec
-from gpubus.simulate.openb import PodRow
+from gpubus.simulate.openb import NAMESPACE, PodRow
 
 Above0 = Annotated[float, Meta(gt=0)]
 
@@ -70,6 +70,7 @@ class Shape(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cpu_milli: CpuMilli = 1000
     memory_mib: MemoryMib = 1024
     models: tuple[ModelName, ...] = ()
+    namespace: NamespaceName = NamespaceName(NAMESPACE)
     life: Life = Life()
 
 
@@ -142,4 +143,5 @@ def _pod(shape: Shape, name: str, created_s: float, life_s: float) -> PodRow:
         models=tuple(shape.models) if shape.cards else (),
         created_s=created_s,
         life_s=life_s,
+        namespace=shape.namespace,
     )

@@ -8,13 +8,15 @@ Offered load = card share that would be in service on average if nothing were re
     load x capacity = rate x E[demand x life]          (Little's law), so   rate = load x capacity / E[demand x life]
 
 Pods are drawn from the trace, all with the same chance; lifetimes are cut to 60 s .. 4 h, so that after four hours the
-load stands still. A pod whose trace tells no lifetime cannot be drawn: it takes that of another trace, by its name.
+load stands still. A pod whose trace tells no lifetime cannot be drawn: it takes that of another trace, by its name, or
+else by its number of cards.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -57,23 +59,45 @@ class Fault(msgspec.Struct, frozen=True):
     kills: bool
 
 
-def lives(rows: Sequence[PodRow], source: str, by_name: Mapping[str, float] | None = None) -> list[PodRow]:
-    """The pods with lifetimes, from their own trace or by name.
+def lives(rows: Sequence[PodRow], source: str, others: Sequence[PodRow] = ()) -> list[PodRow]:
+    """The pods with lifetimes: their own, or that of their name among `others`, or that of a pod with as many cards.
+
+    The last one is drawn by a digest of the name, and is the same whatever else the lists hold in what order.
 
     Raises:
-        UsageError: one has none.
+        UsageError: one has none, and none of the others has as many cards.
     """
+    lent = _Lent(others)
     known = [
-        row if row.life_s is not None else msgspec.structs.replace(row, life_s=(by_name or {}).get(row.name))
+        row if row.life_s is not None else msgspec.structs.replace(row, life_s=lent.to(row.name, row.cards))
         for row in rows
     ]
     for row in known:
         if row.life_s is None:
             raise UsageError(
                 f"{source} line {row.line}: {row.name} has no deletion_time, so no lifetime; --lifetimes takes those "
-                "of another trace, by name"
+                "of another trace, by name or by number of cards"
             )
     return known
+
+
+class _Lent:
+    """Lifetimes of another list."""
+
+    def __init__(self, rows: Iterable[PodRow]) -> None:
+        told = sorted((row.name, row.cards, row.life_s) for row in rows if row.life_s is not None)
+        self._by_name = {name: life_s for name, _, life_s in told}
+        self._by_cards: dict[int, list[float]] = {}
+        for _, cards, life_s in told:
+            self._by_cards.setdefault(cards, []).append(life_s)
+
+    def to(self, name: str, cards: int) -> float | None:
+        """Of this pod; None: there is none like it."""
+        if name in self._by_name:
+            return self._by_name[name]
+        alike = self._by_cards.get(cards, [])
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+        return alike[number % len(alike)] if alike else None
 
 
 def life_ms(row: PodRow) -> int:

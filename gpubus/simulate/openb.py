@@ -3,6 +3,8 @@
     pods   name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
     nodes  sn,cpu_milli,memory_mib,gpu,model
 
+and, which the trace does not have, a column `namespace` of pods.
+
 How a row is read, as the trace's publishers read it: a CPU request of 0 is 100 (kube-scheduler's non-zero default);
 `gpu_milli` is cut to 0..1000 and means nothing without a card; `gpu_spec` is a list of models, joined by bars; columns
 that a variant of the trace leaves out are empty. A pod that names no end runs until the replay is over.
@@ -27,6 +29,8 @@ from gpubus.local.nodes import Model, NodeSpec
 
 CPU_DEFAULT_MILLI = 100
 IMAGE = "registry.example/openb:1"
+NAMESPACE = "openb"
+"""Of pods whose list does not tell."""
 
 MEMORY_MIB: Mapping[str, int] = {
     "P100": 16_384,
@@ -59,6 +63,7 @@ class PodRow(Value, frozen=True, kw_only=True):
     created_s: float = 0.0
     life_s: float | None = None
     """From being scheduled (or created) to its deletion; None when the trace does not tell."""
+    namespace: str = NAMESPACE
     line: int = 0
     """Of its file, for complaints."""
 
@@ -207,6 +212,7 @@ def _pod(row: _Row) -> PodRow:
         models=tuple(filter(None, row.text("gpu_spec").split("|"))),
         created_s=created,
         life_s=None if ended is None else max(0.0, ended - (created if begun is None else begun)),
+        namespace=row.name("namespace") if row.text("namespace") else NAMESPACE,
         line=row.line,
     )
 
@@ -224,7 +230,7 @@ def _node(row: _Row) -> NodeSpec:
 
 _PODS = _Format(
     needed=("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
-    optional=("gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time"),
+    optional=("gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time", "namespace"),
     made=_pod,
     name=lambda row: row.name,
 )

@@ -16,10 +16,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import takewhile
 
 from contracts.messages import Value
+from contracts.quotas import NamespaceQuota
 from contracts.units import WHOLE_CARD
 from gpubus.local.nodes import NodeSpec
 from gpubus.simulate import offers
-from gpubus.simulate.arrivals import arrivals
+from gpubus.simulate.arrivals import Draws, arrivals, drawn_as_published
 from gpubus.simulate.bounds import bound
 from gpubus.simulate.departures import Departures, Steady
 from gpubus.simulate.offers import Faults
@@ -67,7 +68,9 @@ class Done(Value, frozen=True, kw_only=True):
         found = self.curve or self.steady
         if found is None:
             return ""
-        words = f"{found.refused} of {found.arrived} did not fit"
+        over = sum(tenant.over_quota for tenant in found.tenants)
+        words = f"{found.refused - over} of {found.arrived} did not fit"
+        words += f", {over} were beyond a quota" if over else ""
         if found.instead:
             why, count = max(found.instead.items(), key=lambda item: (item[1], item[0]))
             words += f"; {sum(found.instead.values())} were decided by the default policy, {count} because {why}"
@@ -83,6 +86,7 @@ class Plan(Value, frozen=True, kw_only=True):
     seeds: tuple[int, ...]
     ratio: float = 1.3
     mix: Knowledge = "trace"
+    draws: Draws = "own"
     loads: tuple[float | None, ...] = (None,)
     horizon: Horizon | None = None
     """None: the arrival protocol."""
@@ -90,6 +94,8 @@ class Plan(Value, frozen=True, kw_only=True):
     """Policies of users, which every process loads for itself."""
     bounds: tuple[str, ...] = ()
     """Of `bounds`, run like policies."""
+    quotas: tuple[NamespaceQuota, ...] = ()
+    """Of all namespaces of the traces; none = quotas are off."""
 
     @property
     def cards(self) -> int:
@@ -112,20 +118,26 @@ class Plan(Value, frozen=True, kw_only=True):
             return Done(job=job, curve=self._arrivals(job, progress))
         return Done(job=job, steady=self._departures(job, self.horizon, progress))
 
-    def arriving(self, trace: str, seed: int) -> list[PodRow]:
-        """Who arrives in the arrival protocol."""
-        return arrivals(self.traces[trace], capacity_milli=WHOLE_CARD * self.cards, ratio=self.ratio, seed=seed)
+    def arriving(self, trace: str, seed: int) -> tuple[list[PodRow], dict[str, int] | None]:
+        """Who arrives in the arrival protocol, and the order of the nodes among equals; None: by digest."""
+        rows, capacity_milli = self.traces[trace], WHOLE_CARD * self.cards
+        if self.draws == "own":
+            return arrivals(rows, capacity_milli=capacity_milli, ratio=self.ratio, seed=seed), None
+        names = [node.name for node in self.nodes]
+        return drawn_as_published(rows, names, capacity_milli=capacity_milli, ratio=self.ratio, seed=seed)
 
     def _arrivals(self, job: Job, progress: Progress) -> Curve:
-        order = self.arriving(job.trace, job.seed)
+        order, ranks = self.arriving(job.trace, job.seed)
         if job.policy in self.bounds:
             return bound(job.policy, order, self.nodes, last_percent=round(100 * self.ratio))
-        run = Run(cluster_of(self.nodes, job.seed), job.policy, mix_of(self.traces[job.trace]), self.mix)
+        run = Run(
+            cluster_of(self.nodes, job.seed, ranks), job.policy, mix_of(self.traces[job.trace]), self.mix, self.quotas
+        )
         return run.play(order, lambda done: progress(done, len(order)))
 
     def _departures(self, job: Job, horizon: Horizon, progress: Progress) -> Steady:
         rows, until = self.traces[job.trace], horizon.until_ms
-        world = World(cluster_of(self.nodes, job.seed), job.policy)
+        world = World(cluster_of(self.nodes, job.seed), job.policy, self.quotas)
         if job.load is None:
             coming: Iterable[offers.Offer] = takewhile(lambda each: each.at_ms < until, offers.recorded(rows))
         else:

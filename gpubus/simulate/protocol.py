@@ -17,7 +17,9 @@ from typing import Literal
 
 from bus.ledger.state import LedgerState
 from contracts.messages import Value
+from contracts.quotas import NamespaceQuota
 from gpubus.simulate.openb import PodRow
+from gpubus.simulate.tenants import Tenant, Tenants
 from gpubus.simulate.world import World
 from scheduler.core.fragments import usable
 from scheduler.core.mix import Mix, classes_of
@@ -56,6 +58,8 @@ class Curve(Value, frozen=True, kw_only=True):
     points: tuple[Point, ...]
     instead: dict[str, int] = {}
     """Decisions that the default policy made because this one could not, by reason."""
+    tenants: tuple[Tenant, ...] = ()
+    """By namespace."""
 
     def allocated(self, percent: int) -> float | None:
         """Allocation while so much had arrived; None: it never did.
@@ -78,10 +82,19 @@ class Run:
         policy: by name.
         mix: of the whole trace; fragments are always measured by it.
         knows: what policies that learn go by.
+        quotas: of namespaces.
     """
 
-    def __init__(self, state: LedgerState, policy: str, mix: dict[str, int], knows: Knowledge = "trace") -> None:
-        self._world = World(state, policy)
+    def __init__(
+        self,
+        state: LedgerState,
+        policy: str,
+        mix: dict[str, int],
+        knows: Knowledge = "trace",
+        quotas: Iterable[NamespaceQuota] = (),
+    ) -> None:
+        self._world = World(state, policy, quotas)
+        self._tenants = Tenants()
         self._trace = mix
         self._mix = None if knows == "trace" else Mix(classes_of(mix))
         """To measure by; None: the one that scores go by is that of the trace, and knows most of it already."""
@@ -99,7 +112,11 @@ class Run:
                 self._measure.fragment(*self._fragment())
             told(index + 1)
         return Curve(
-            arrived=len(rows), refused=refused, points=self._measure.points(), instead=dict(self._world.instead)
+            arrived=len(rows),
+            refused=refused,
+            points=self._measure.points(),
+            instead=dict(self._world.instead),
+            tenants=self._tenants.told(),
         )
 
     def _arrive(self, row: PodRow) -> bool:
@@ -107,7 +124,9 @@ class Run:
         request, state = self._world.arrive(row), self._world.state
         if self._knows == "trace":
             state.learned, state.learned_at = self._trace, 1
-        return self._world.place(request) is not None
+        placed = self._world.place(request) is not None
+        self._tenants.arrived(row.namespace, row.demand_milli, placed=placed, over_quota=self._world.over_quota)
+        return placed
 
     def _fragment(self) -> tuple[int, int]:
         rankings = self._world.placer.rankings

@@ -19,7 +19,6 @@ from gpubus.audit.snapshot import Report
 from gpubus.client import Client
 from gpubus.simulate.openb import PodRow
 
-NAMESPACE = "openb"
 SAMPLE_S = 0.5
 IN_FLIGHT = 64
 """Requests that wait for their acknowledgement: the stream's disk is the limit, not the way there."""
@@ -106,7 +105,7 @@ class Replay:
 
     async def _publish(self, row: PodRow, gate: asyncio.Semaphore) -> None:
         try:
-            await self._client.fire(row.request(policy=self._policy), namespace=NAMESPACE)
+            await self._client.fire(row.request(policy=self._policy), namespace=row.namespace)
             self._arrived += 1
         finally:
             gate.release()

@@ -18,7 +18,9 @@ from itertools import product
 from contracts.messages import Value
 from gpubus.errors import UsageError
 from gpubus.simulate.departures import Steady
+from gpubus.simulate.openb import NAMESPACE
 from gpubus.simulate.protocol import Curve, Knowledge
+from gpubus.simulate.tenants import Tenant
 
 FULL = 100
 """Percent of demand arrived at which as much has been asked for as there is."""
@@ -98,6 +100,36 @@ class SteadyLine(Value, frozen=True, kw_only=True):
     killed: float
 
 
+class Instead(Value, frozen=True, kw_only=True):
+    """A policy that could not decide everything: over all of its runs."""
+
+    policy: str
+    decisions: int
+    """Made by the default policy in its place."""
+    why: str
+    """The most frequent reason."""
+
+    @property
+    def told(self) -> str:
+        """For people."""
+        made = "1 decision was" if self.decisions == 1 else f"{self.decisions} decisions were"
+        return f"{made} made by the default policy in place of {self.policy}: {self.why}"
+
+
+class TenantLine(Value, frozen=True, kw_only=True):
+    """One namespace under one policy: means over seeds."""
+
+    trace: str
+    load: float | None
+    policy: str
+    namespace: str
+    arrived: float
+    refused: float
+    over_quota: float
+    lost: float
+    """Percent of what it asked for, over all seeds together: of cards without departures, of card time with them."""
+
+
 class Simulated(Value, frozen=True, kw_only=True):
     """All that was asked for."""
 
@@ -107,6 +139,10 @@ class Simulated(Value, frozen=True, kw_only=True):
     mix: Knowledge
     lines: tuple[Line, ...] = ()
     steady: tuple[SteadyLine, ...] = ()
+    tenants: tuple[TenantLine, ...] = ()
+    """Of traces with namespaces, or with quotas."""
+    instead: tuple[Instead, ...] = ()
+    """Policies that could not decide everything."""
 
 
 def lines(runs: Sequence[RunOutcome], ratio: float, published: Published) -> tuple[Line, ...]:
@@ -170,6 +206,33 @@ def _steady_line(group: Sequence[SteadyOutcome]) -> SteadyLine:
     )
 
 
+def tenant_lines(runs: Sequence[RunOutcome | SteadyOutcome]) -> tuple[TenantLine, ...]:
+    """One for each trace, load, policy and namespace; none where all pods are of the namespace of a trace without."""
+    groups: dict[tuple[str, float | None, str, str], list[Tenant]] = {}
+    for run in runs:
+        load, found = (run.load, run.steady) if isinstance(run, SteadyOutcome) else (None, run.curve)
+        for tenant in found.tenants:
+            groups.setdefault((run.trace, load, run.policy, tenant.namespace), []).append(tenant)
+    if all(key[3] == NAMESPACE and not any(t.over_quota for t in group) for key, group in groups.items()):
+        return ()
+    return tuple(_tenant_line(key, group) for key, group in groups.items())
+
+
+def _tenant_line(key: tuple[str, float | None, str, str], group: Sequence[Tenant]) -> TenantLine:
+    trace, load, policy, namespace = key
+    asked, lost = sum(each.asked for each in group), sum(each.lost for each in group)
+    return TenantLine(
+        trace=trace,
+        load=load,
+        policy=policy,
+        namespace=namespace,
+        arrived=statistics.fmean(each.arrived for each in group),
+        refused=statistics.fmean(each.refused for each in group),
+        over_quota=statistics.fmean(each.over_quota for each in group),
+        lost=100 * lost / asked if asked else 0.0,
+    )
+
+
 def _lost_by_cards(found: Sequence[Steady]) -> tuple[LostShare, ...]:
     """Over all seeds together; pods without cards lose no card time."""
     offered: Counter[int] = Counter()
@@ -181,8 +244,8 @@ def _lost_by_cards(found: Sequence[Steady]) -> tuple[LostShare, ...]:
     return tuple(LostShare(cards=n, percent=100 * lost[n] / offered[n]) for n in sorted(offered) if offered[n])
 
 
-def published_of(text: str, source: str, ratio: float) -> Published:
-    """The published means for that ratio; policies that we do not have are left out.
+def published_of(text: str, source: str, ratio: float, seeds: Sequence[int] | None = None) -> Published:
+    """The published means for that ratio, over all seeds or these; policies that we do not have are left out.
 
     Raises:
         UsageError: a column is missing, or a cell is no number.
@@ -195,6 +258,8 @@ def published_of(text: str, source: str, ratio: float) -> Published:
     found: dict[tuple[str, str, int], list[float]] = {}
     for row in reader:
         if _number(row["tune"], source, reader.line_num) != ratio:
+            continue
+        if seeds is not None and _number(row["seed"], source, reader.line_num) not in seeds:
             continue
         for policy, percent in product(PUBLISHED_NAMES.get(row["sc_policy"], ()), percents):
             if row[percent]:

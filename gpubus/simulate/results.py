@@ -8,13 +8,15 @@ over time) and `lost` (percent of the card time asked for; less is better) with 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from contracts.messages import Value
 from gpubus.simulate.paired import Paired, paired
 from gpubus.simulate.plan import Done, Plan
-from gpubus.simulate.report import FULL, RunOutcome, SteadyOutcome
+from gpubus.simulate.report import FULL, Instead, RunOutcome, SteadyOutcome
 
+PUT_ASIDE = "is put aside"
 LESS_IS_BETTER = frozenset(("lost",))
 
 Values = dict[int, float]
@@ -68,6 +70,23 @@ def values(done: Done, ratio: float) -> list[tuple[str, float]]:
     percents = dict.fromkeys((FULL, round(100 * ratio)))
     at = [(f"@{percent}", done.curve.allocated(percent)) for percent in percents]
     return [(name, value) for name, value in at if value is not None]
+
+
+def instead(done: Iterable[Done]) -> tuple[Instead, ...]:
+    """Policies that could not decide everything, in the order of the plan."""
+    counts: dict[str, Counter[str]] = {}
+    for each in done:
+        found = each.curve or each.steady
+        if found is not None and found.instead:
+            counts.setdefault(each.job.policy, Counter()).update(found.instead)
+    return tuple(
+        Instead(policy=policy, decisions=reasons.total(), why=_first(reasons)) for policy, reasons in counts.items()
+    )
+
+
+def _first(reasons: Counter[str]) -> str:
+    """The most frequent one; that it was put aside in the end is what came of the others."""
+    return min(reasons, key=lambda why: (PUT_ASIDE in why, -reasons[why], why))
 
 
 def outcomes(done: Sequence[Done]) -> list[RunOutcome]:

@@ -11,20 +11,31 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from bus.ledger.fold import apply_record, mix_key, tell_time
 from bus.ledger.state import LedgerState, RequestState
-from contracts.decisions import Accepted, FactsSet, HealthSet, InventorySet, Record, Released, Reserved, Withdrawn
+from contracts.decisions import (
+    Accepted,
+    FactsSet,
+    HealthSet,
+    InventorySet,
+    QuotaSet,
+    Record,
+    Released,
+    Reserved,
+    Withdrawn,
+)
 from contracts.inventory import Card, NodeFacts, NodeInventory
-from contracts.units import WHOLE_CARD, CardUuid, NodeName, RequestUid
+from contracts.quotas import NamespaceQuota
+from contracts.units import WHOLE_CARD, CardUuid, NamespaceName, NodeName, RequestUid
 from gpubus.local.nodes import NodeSpec
 from gpubus.simulate.openb import PodRow
 from scheduler.core.placer import Placer
+from scheduler.core.queue import quota
 
-NAMESPACE = "openb"
 PODS_PER_NODE = 10_000
 """Pod slots decide nothing in the published protocol."""
 
@@ -39,14 +50,22 @@ def mix_of(rows: Iterable[PodRow]) -> dict[str, int]:
     return dict(Counter(mix_key(row.request()) for row in rows))
 
 
-def cluster_of(specs: Sequence[NodeSpec], seed: int) -> LedgerState:
-    """An empty cluster, each name with a number in front that the seed draws."""
+def cluster_of(specs: Sequence[NodeSpec], seed: int, ranks: Mapping[str, int] | None = None) -> LedgerState:
+    """An empty cluster, each name with a number in front that the seed draws.
+
+    With `ranks`, by name, these are the numbers, and they are the order among equals: no digest.
+    """
     state = LedgerState(epoch=f"{seed:08x}")
     numbers = list(range(len(specs)))
     random.Random(seed).shuffle(numbers)
+    if ranks is not None:
+        numbers = [ranks[spec.name] for spec in specs]
     for number, spec in zip(numbers, specs, strict=True):
-        for record in node_records(spec, f"{number:04d}-{spec.name}"):
+        name = f"{number:04d}-{spec.name}"
+        for record in node_records(spec, name):
             apply_record(state, record, 1)
+        if ranks is not None:
+            state.nodes[name].tie = f"{number:016x}"
     return state
 
 
@@ -79,16 +98,21 @@ class World:
     Args:
         state: from `cluster_of`; changed here.
         policy: by name.
+        quotas: of all namespaces of the pods; none = quotas are off.
     """
 
-    def __init__(self, state: LedgerState, policy: str) -> None:
+    def __init__(self, state: LedgerState, policy: str, quotas: Iterable[NamespaceQuota] = ()) -> None:
         self.state = state
         self.placer = Placer(state, policy)
         self.at_ms: int | None = None
         """Virtual time of what comes next; None: no time passes."""
         self.instead: Counter[str] = Counter()
         """Why the policy could not decide, and how often."""
+        self.over_quota = False
+        """The last pod was refused by the quota of its namespace."""
         self._number = 0
+        for each in quotas:
+            self._fold(QuotaSet(quota=each))
 
     @property
     def capacity_milli(self) -> int:
@@ -103,7 +127,7 @@ class World:
         self._fold(
             Accepted(
                 uid=uid,
-                namespace=NAMESPACE,
+                namespace=NamespaceName(row.namespace),
                 request=request,
                 submitted_ms=0 if self.at_ms is None else EPOCH_MS + self.at_ms,
             )
@@ -112,11 +136,19 @@ class World:
 
     def place(self, request: RequestState) -> Reserved | None:
         """Placed at once, or out of the queue for good."""
-        reserved = self.placer.place(request)
+        reserved = self._within_quota(request)
         self._fold(reserved if reserved is not None else Withdrawn(uid=request.uid, reason=DROPPED))
         if reserved is not None and reserved.rationale.instead_of:
             self.instead[reserved.rationale.instead_of] += 1
         return reserved
+
+    def _within_quota(self, request: RequestState) -> Reserved | None:
+        """As the queue asks: by what is known for certain, then by what the chosen cards come to."""
+        self.over_quota = quota.held_back(self.state, (request,)) is not None
+        found = None if self.over_quota else self.placer.place(request)
+        if found is not None and quota.beyond(self.state, request.accepted.namespace, (found.placement,)) is not None:
+            self.over_quota, found = True, None
+        return found
 
     def end(self, uid: RequestUid) -> None:
         """Its pod has run its time."""

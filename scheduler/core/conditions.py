@@ -26,6 +26,7 @@ WAITS = {
     "stale": "once its monitor is heard again",
     "card-health": "once the card is healthy",
     "card-cordoned": "once the card is uncordoned",
+    "card-not-acquired": "once a placeholder holds the card",
     "pod-affinity": "once a pod that it must be near to is there",
     "pod-anti-affinity": "once the pods that it must be apart from are gone",
     "pod-repelled": "once the pods that keep it away are gone",

@@ -14,16 +14,16 @@ from collections.abc import Collection
 
 import msgspec
 
-from bus.ledger.state import LedgerState, NodeState, RequestState
+from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
 from contracts.decisions import Candidate, CardSlice, Placement, Rationale, Reserved
 from contracts.outcomes import Reason
 from contracts.units import CardUuid, NodeName, RequestUid
 from scheduler.core.applied import Applied, applied, equals
 from scheduler.core.around import Surroundings
+from scheduler.core.cheapest import Cheapest
 from scheduler.core.failing import PolicyFailed
 from scheduler.core.feasibility import fits
 from scheduler.core.feasibility.fast import Choice
-from scheduler.core.menu_rankings import Cheapest
 from scheduler.core.policies import DEFAULT_POLICY, Policy, policy_for, score_parts
 from scheduler.core.ranking import ASK, Rankings
 from scheduler.core.reasons import merged
@@ -159,7 +159,7 @@ def _at_least_cost(uid: RequestUid, shape: Shape, policy: Policy, rankings: Rank
         parts = {name: value for name, value in score_parts(policy, shape, view, chosen, mix).items() if value}
     else:
         placement = _placement_at(shape, node, found.positions)
-        rankings.expect(uid, shape, policy)
+        rankings.expect(uid, found, policy)
     other = found.runner_up
     rationale = Rationale(
         policy=policy.name,
@@ -175,20 +175,16 @@ def _at_least_cost(uid: RequestUid, shape: Shape, policy: Policy, rankings: Rank
 
 def _placement_at(shape: Shape, node: NodeState, positions: tuple[int, ...]) -> Placement:
     """The slices on the cards at these positions."""
-    slices: tuple[CardSlice, ...] = ()
-    if positions:
-        cards = list(node.cards.values())
-        slices = tuple(
-            CardSlice(
-                card=CardUuid(cards[at].card.uuid),
-                share_milli=shape.share_milli,
-                memory_mib=memory_on(cards[at].capacity_mib, shape),
-            )
-            for at in positions
-        )
+    cards = list(node.cards.values())
+    slices = tuple([_slice(shape, cards[at]) for at in positions])
     return Placement(
         node=NodeName(node.name), slices=slices, cpu_milli=shape.cpu_milli, memory_mib=shape.host_memory_mib
     )
+
+
+def _slice(shape: Shape, card: CardState) -> CardSlice:
+    memory_mib = shape.memory_mib if shape.memory_mib is not None else memory_on(card.capacity_mib, shape)
+    return CardSlice(card=CardUuid(card.card.uuid), share_milli=shape.share_milli, memory_mib=memory_mib)
 
 
 def placement_of(shape: Shape, node: str, chosen: Choice) -> Placement:

@@ -1,7 +1,7 @@
 """Who lives where, as far as somebody asks: pods of a selection in each domain of a label, kept up node by node.
 
-In: views of nodes as they change (`note`), and questions. Out: counts by domain. A question that was asked before costs
-what changed since: about 5 us for a node of eight residents. A new one reads every resident once, 25 ms for 40,000.
+In: views of nodes as they change, and questions. Out: counts by domain. A question that was asked before costs what
+changed since: about 5 us for a node of eight residents. A new one reads every resident once, 25 ms for 40,000.
 Like a ranking it is a cache and nothing else: dropped and built again it gives the same answers.
 
     watch(key)      pods of a selection by domain, over the nodes that count: for spreading and for neighbours
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from contracts.inventory import NodeFacts
+from scheduler.core.changes import Changes
 from scheduler.core.labels import Selection, selects
 from scheduler.core.locality import Requests
 from scheduler.core.signs import Signs, Wanted, domain_of
@@ -25,8 +26,6 @@ from scheduler.core.view import NodeView
 
 MAX_WATCHES = 128
 """Questions kept, least recently asked dropped first: each holds two dicts of the nodes, 0.7 MB for 5,000 of them."""
-
-LOG_LIMIT = 100_000
 
 
 class Eligible(msgspec.Struct, frozen=True):
@@ -106,21 +105,13 @@ class Watch:
 
 
 class Domains:
-    """All questions over the views of one `Rankings`."""
+    """All questions over the views of one `Rankings`, whose log of changes they follow."""
 
-    def __init__(self) -> None:
-        self._log: list[str] = []
-        self._dropped = 0
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
         self._watches: OrderedDict[Question, Watch] = OrderedDict()
         self._wanted: OrderedDict[Selection, Wanted] = OrderedDict()
         self._signs = Signs()
-
-    def note(self, name: str) -> None:
-        """The view of this node has changed, or is gone."""
-        self._log.append(name)
-        if len(self._log) > LOG_LIMIT:
-            del self._log[: LOG_LIMIT // 2]
-            self._dropped += LOG_LIMIT // 2
 
     def watch(self, question: Question, views: Mapping[str, NodeView], requests: Requests) -> Watch:
         """The answer, up to date with the views."""
@@ -149,12 +140,12 @@ class Domains:
 
     def _catch_up(self, follower: Watch | Wanted | Signs, views: Mapping[str, NodeView], requests: Requests) -> None:
         """Tell a follower what has changed since it was last told."""
-        end = self._dropped + len(self._log)
+        end = self._changes.end
         if follower.position == end:
             return
-        behind = follower.position < self._dropped or follower.position == 0
-        names = dict.fromkeys(views) if behind else dict.fromkeys(self._log[follower.position - self._dropped :])
-        if behind:
+        changed = self._changes.since(follower.position) if follower.position else None
+        names = dict.fromkeys(views if changed is None else changed)
+        if changed is None:
             names.update(dict.fromkeys(follower.domains))
         for name in names:
             follower.update(name, views.get(name), requests)

@@ -28,6 +28,7 @@ from contracts.decisions import (
     Observed,
     QuotaSet,
     Record,
+    Refused,
     Released,
     Resized,
     Withdrawn,
@@ -39,14 +40,16 @@ from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest, Resize, Withdraw
 from contracts.units import RequestUid, request_key
 from scheduler.core.cordons import cordoning, outdated
+from scheduler.core.message_room import MESSAGE_BYTES
 from scheduler.core.placer import Placer
+from scheduler.core.putback import put_back
 from scheduler.core.queue import quota, told
 from scheduler.core.queue.queue import Queue, QueueRules
 from scheduler.core.queue.waiting import kind_of
 
 COMMIT_BYTES = 512 * 1024
 """Records of so many bytes are enough for one commit. The server takes 1 MiB; what one more input may add is at most
-256 KiB (a node's facts), or the placements of one gang."""
+256 KiB (a node's facts). A gang that does not fit the rest waits for the next one (`scheduler.core.message_room`)."""
 
 COMMIT_RECORDS = 1000
 """And so many at most, though a commit may hold 5,000: a turn of the loop ends with its commit, and whoever decides for
@@ -65,6 +68,9 @@ class Answer(Value, frozen=True, kw_only=True):
 
 
 DEFAULT_RULES = QueueRules()
+
+MAX_TEXT = 1024
+"""Characters of a `ShortText`."""
 
 
 class Engine:
@@ -86,6 +92,7 @@ class Engine:
         self._accepted = 0
         self.rules = rules
         self.queue = Queue(state, self.placer, self._write, lambda: self.full, rules=rules, policy=policy)
+        self.queue.desk.room = lambda: MESSAGE_BYTES - self.size
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
@@ -120,6 +127,11 @@ class Engine:
         bound = "a name that no living request has, or the same content again"
         text = f"name: {request.name!r} is taken by {living.uid} ({living.phase}), which asks for something else"
         return Answer(refusals=(Refusal(field="name", value=request.name, bound=bound, text=text),))
+
+    def refuse(self, namespace: str, name: str, refusals: tuple[Refusal, ...], *, sequence: int) -> None:
+        """Say in the commit that a message of the requests stream is not accepted, and why."""
+        told = tuple(map(_bounded, refusals))
+        self._write(Refused(namespace=namespace, name=name, request_sequence=sequence, refusals=told))
 
     def withdraw(self, namespace: str, message: Withdraw) -> Answer:
         """Take a living request back; a second time is no error."""
@@ -161,17 +173,20 @@ class Engine:
             return Answer(refusals=(_no_room("cpu_milli", message.cpu_milli, room_cpu, f"node {node.name}"),))
         if (over := quota.growth(self.state, request, message)) is not None:
             return Answer(refusals=(quota.refusal(over),))
-        self._write(
-            Resized(
-                uid=request.uid,
-                share_milli=message.share_milli,
-                memory_mib=message.memory_mib,
-                cpu_milli=message.cpu_milli,
-            )
+        record = Resized(
+            uid=request.uid,
+            share_milli=message.share_milli,
+            memory_mib=message.memory_mib,
+            cpu_milli=message.cpu_milli,
         )
-        self.queue.improved(node.name)
-        self.queue.namespace_changed(namespace)
+        self._resized(request, record)
         return Answer(uid=request.uid)
+
+    def _resized(self, request: RequestState, record: Resized) -> None:
+        self._write(record)
+        if request.placement is not None:
+            self.queue.improved(request.placement.node)
+        self.queue.namespace_changed(request.accepted.namespace)
 
     def outcome(self, seen: Outcome) -> None:
         """Evidence from Kubernetes. What is known already, or is of a request long gone, changes nothing."""
@@ -184,6 +199,8 @@ class Engine:
             if _is_news(request, seen):
                 phase, pod = _observed(seen.phase), seen.pod if seen.phase != "waiting" else ""
                 self._write(Observed(uid=seen.uid, phase=phase, pod=pod, detail=seen.reason))
+            if seen.resize_refused is not None and (back := put_back(self.state, request, seen)) is not None:
+                self._resized(request, back)
             return
         node, requeue = request.placement.node, self._waits_again(request, seen)
         self._write(Released(uid=seen.uid, evidence=_evidence(seen.phase), detail=seen.reason, requeue=requeue))
@@ -282,8 +299,11 @@ class Engine:
     def laden(self) -> bool:
         """Whether what came in fills half a commit.
 
-        The other half is for decisions, or a backlog would be accepted whole before its first request is placed.
+        The other half is for decisions, or a backlog would be accepted whole before its first request is placed. And
+        nothing comes in before a gang has been tried that wants a commit for itself.
         """
+        if self.queue.gangs.crowded:
+            return True
         return 2 * self.size >= COMMIT_BYTES or 2 * len(self.records) >= COMMIT_RECORDS
 
     @property
@@ -299,7 +319,7 @@ class Engine:
     def _write(self, record: Record) -> None:
         apply_record(self.state, record, self.state.sequence + 1)
         self.records.append(record)
-        self.size += len(encode(record))
+        self.size += len(encode(record)) + 1
 
 
 _ORDER = {"pending": 0, "placed": 0, "waiting": 0, "bound": 1, "running": 2}
@@ -331,6 +351,13 @@ def _same(one: PodRequest, other: PodRequest) -> bool:
 def _nobody(namespace: str, name: str, what: str = "living") -> Refusal:
     bound = f"the name of a request of namespace {namespace} that is {what}"
     return Refusal(field="name", value=name, bound=bound, text=f"name: {namespace}/{name} is not {what}")
+
+
+def _bounded(refusal: Refusal) -> Refusal:
+    """As long as a record may be: what cannot be read back must not get into the log."""
+    if max(map(len, msgspec.structs.astuple(refusal))) <= MAX_TEXT:
+        return refusal
+    return Refusal(**{key: text[:MAX_TEXT] for key, text in msgspec.structs.asdict(refusal).items()})
 
 
 def _no_room(field: str, asked: int, room: int, where: str) -> Refusal:

@@ -11,6 +11,8 @@ card or one node, never a sum over cards.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from bus.ledger.state import LedgerState, RequestState
@@ -63,12 +65,19 @@ def explain(
         trace=request.accepted.trace,
     )
     if request.phase != "pending":
-        stuck = (Reason(code="kubernetes", text=request.detail),) if request.live and request.detail else ()
-        return msgspec.structs.replace(told, reasons=stuck)
+        return msgspec.structs.replace(told, reasons=tuple(_of_placed(request)))
     rankings = rankings or Rankings()
     found = _work_out(state, request.accepted.namespace, asked, default_policy, rankings)
     gang = gang_reasons(state, request, POLICIES[default_policy], rankings) if found.placed else ()
     return _merged(told, found, reasons=(*gang, *found.reasons))
+
+
+def _of_placed(request: RequestState) -> Iterator[Reason]:
+    """What keeps its pod, and why it has not the size that was last asked for."""
+    if request.live and request.detail:
+        yield Reason(code="kubernetes", text=request.detail)
+    if request.live and request.put_back:
+        yield Reason(code="resize", text=f"its last resize was put back: {request.put_back}"[:1024])
 
 
 def what_if(

@@ -1,6 +1,6 @@
 """Views of all nodes, built when somebody reads them: whoever decides over arrays never does.
 
-In: nodes that changed (`mark`), views that stand for a trial (`put`). Out: a mapping by name that is always up to date.
+In: nodes that changed (`marked`), views that stand for a trial (`put`). Out: a mapping by name, always up to date.
 A node must not change between its mark and the next one; a state that is followed marks each change.
 """
 
@@ -19,28 +19,30 @@ class Views(Mapping[str, NodeView]):
     def __init__(self) -> None:
         self._views: dict[str, NodeView | None] = {}
         """None: never built."""
-        self._marked: dict[str, tuple[NodeState, Requests]] = {}
+        self.requests: Requests = {}
+        """Of the state that is followed."""
+        self.marked: dict[str, NodeState] = {}
+        """Nodes that are others now."""
 
-    def mark(self, node: NodeState, requests: Requests) -> None:
-        """The node is another one now."""
-        self._marked[node.name] = (node, requests)
-        if node.name not in self._views:
-            self._views[node.name] = None
+    def join(self, node: NodeState) -> None:
+        """The node is new."""
+        self.marked[node.name] = node
+        self._views[node.name] = None
 
     def put(self, view: NodeView) -> None:
         """This is the node from now on."""
-        self._marked.pop(view.name, None)
+        self.marked.pop(view.name, None)
         self._views[view.name] = view
 
     def drop(self, name: str) -> None:
         """The node is gone."""
         del self._views[name]
-        self._marked.pop(name, None)
+        self.marked.pop(name, None)
 
     def __getitem__(self, name: str) -> NodeView:
-        if name in self._marked:
-            node, requests = self._marked.pop(name)
-            view = self._views[name] = view_of(node, requests, self._views[name])
+        node = self.marked.pop(name, None)
+        if node is not None:
+            view = self._views[name] = view_of(node, self.requests, self._views[name])
             return view
         found = self._views[name]
         if found is None:

@@ -52,10 +52,10 @@ def tags_of(residents: Iterable[RequestUid], requests: Requests) -> Tags:
 
 
 def any_tagged(residents: Iterable[RequestUid], requests: Requests) -> bool:
-    """Whether any resident carries a tag: almost never, so that the common case costs one look each."""
+    """Whether any resident carries a tag onto a card: almost never, so that the common case costs one look each."""
     for uid in residents:
-        locality = requests[uid].accepted.request.locality
-        if locality is not NOT_TAGGED and locality != NOT_TAGGED:
+        request = requests[uid].accepted.request
+        if request.locality is not NOT_TAGGED and request.locality != NOT_TAGGED and request.gpu.cards:
             return True
     return False
 
@@ -73,6 +73,12 @@ def distant(locality: Locality, tags: Tags) -> bool:
 def exclusive(locality: Locality, tags: Tags) -> bool:
     """The exclusion tags of both sides let it in."""
     return all(tag == locality.exclusion for tag in tags.exclusions)
+
+
+def rivals(locality: Locality, resident: Locality) -> bool:
+    """One resident alone keeps it away, by anti-affinity or exclusion; affinity is a matter of all of them."""
+    same = locality.anti_affinity is not None and locality.anti_affinity == resident.anti_affinity
+    return same or locality.exclusion != resident.exclusion
 
 
 def open_to(locality: Locality, tags: Tags) -> bool:

@@ -8,40 +8,23 @@ The arrays, and numba with them, are loaded when the first policy with menus is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from bus.ledger.state import NodeState
-from contracts.units import WHOLE_CARD, RequestUid
+from contracts.units import WHOLE_CARD
+from scheduler.core.cheapest import Cheapest
 from scheduler.core.locality import Requests
-from scheduler.core.menu.classes import class_key
 from scheduler.core.menu.terms import MenuTerms
 from scheduler.core.policies import Policy, evaluate
 from scheduler.core.request import Shape
 from scheduler.core.view import NodeView
 
 if TYPE_CHECKING:  # numba takes a second to load, and most policies do without
-    from scheduler.core.arrays.board import Best, Board
     from scheduler.core.arrays.cluster import Cluster
 
 
 MAX_KNOWN = 4096
 """Shapes that are remembered to be plain or not."""
-
-
-class Cheapest(msgspec.Struct, frozen=True):
-    """The best node, for a decision."""
-
-    node: NodeState
-    score: int
-    runner_up: tuple[str, int] | None
-    feasible: int
-    positions: tuple[int, ...] | None
-    """Of the cards on the node; None: the rules in Python choose them."""
-    parts: dict[str, int]
-    """What the score is made of, likewise."""
 
 
 def plain(shape: Shape) -> bool:
@@ -88,10 +71,6 @@ class MenuRankings:
             known = self._plain[shape] = plain(shape)
         return known
 
-    def expect(self, uid: RequestUid, shape: Shape) -> None:
-        """A decision for a shape that arrays know: who it is need not be looked up when it is there."""
-        self.cluster.rows.tenants.expect(uid, class_key(shape))
-
     def quiet(self, requests: Requests) -> bool:
         """Nothing but the shape and the node decides: no soft taints, nobody who keeps others away."""
         rows = self.cluster.rows
@@ -99,28 +78,11 @@ class MenuRankings:
 
     def cheapest(self, shape: Shape, policy: Policy) -> Cheapest | None:
         """The best node; None: there is no room."""
-        _, best = self._ask(shape, policy)
-        if best is None:
-            return None
-        cluster, other = self.cluster, best.next_key
-        odd = best.slot in cluster.rows.odd
-        return Cheapest(
-            cluster.rows.nodes[best.slot],
-            cluster.score(best.key),
-            None if other is None else (cluster.name(other), cluster.score(other)),
-            best.feasible,
-            None if odd else cluster.positions(shape, best),
-            {} if odd else cluster.parts(best),
-        )
+        return self.cluster.cheapest(shape, self._scorer(shape, policy))
 
     def scores(self, shape: Shape, policy: Policy) -> dict[str, int]:
         """All nodes with room, by name."""
-        board, _ = self._ask(shape, policy)
-        cluster = self.cluster
-        return {cluster.name(key): cluster.score(key) for key in cluster.boards.leading(board)}
+        return self.cluster.scores(shape, self._scorer(shape, policy))
 
-    def _ask(self, shape: Shape, policy: Policy) -> tuple[Board, Best | None]:
-        def score(name: str) -> int | None:
-            return evaluate(policy, shape, self._views[name], self.cluster.outlook())
-
-        return self.cluster.cheapest(shape, score)
+    def _scorer(self, shape: Shape, policy: Policy) -> Callable[[str], int | None]:
+        return lambda name: evaluate(policy, shape, self._views[name], self.cluster.outlook())

@@ -29,20 +29,27 @@ class Class(msgspec.Struct, frozen=True):
 
 
 def classes_of(mix: Mapping[str, int]) -> tuple[Class, ...]:
-    """The most frequent classes, until 95 % of all requests are covered; equal counts in order of their key."""
+    """The most frequent classes, until 95 % of all requests are covered.
+
+    Equal counts as the published rule has them: more CPU first, then larger shares, more cards, the later models. Where
+    many classes name models, dozens are equally frequent at the cut (openb gpuspec33), and the choice among them is
+    0.3 points of allocation.
+    """
     chosen: list[Class] = []
     left = sum(mix.values()) * COVERED_PERCENT
-    for key, weight in sorted(mix.items(), key=lambda item: (-item[1], item[0])):
+    for weight, cpu, share, cards, models in sorted(map(_parsed, mix.items()), reverse=True):
         if left <= 0:
             break
         left -= weight * 100
-        chosen.append(_parse(key, weight))
+        chosen.append(Class(cpu, cards, share, frozenset(models.split(",")) if models else frozenset(), weight))
     return tuple(chosen)
 
 
-def _parse(key: str, weight: int) -> Class:
+def _parsed(counted: tuple[str, int]) -> tuple[int, int, int, int, str]:
+    """Weight, CPU, share, cards, models."""
+    key, weight = counted
     cpu, cards, share, models = key.split("|", 3)
-    return Class(int(cpu), int(cards), int(share), frozenset(models.split(",")) if models else frozenset(), weight)
+    return weight, int(cpu), int(share), int(cards), models
 
 
 class Mix:

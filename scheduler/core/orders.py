@@ -59,6 +59,8 @@ def least_fragment(shape: Shape, view: NodeView, mix: Mix) -> Iterable[CardView]
     candidates = view.tight[first:]
     if shape.cards > 1 or not mix.total or len(candidates) < 2:  # noqa: PLR2004 - nothing to order
         return candidates
+    if view.uniform and view.frees[first] == view.frees[-1]:  # all alike, as on every empty node
+        return candidates
     level, share = mix.level(view.cpu_milli - shape.cpu_milli), shape.share_milli
     losses = losses_of_one(mix, view, level, share, first)
     if losses is None:

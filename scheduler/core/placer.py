@@ -41,6 +41,15 @@ class Placer:
         placed = place(request.uid, shape, policy_for(shape, self.policy), self.rankings, asker_of(request))
         return placed.record() if placed is not None else None
 
+    def place_elsewhere(self, request: RequestState, node: str) -> Reserved | None:
+        """Where it would go if it stood here and had to leave the node: beside everybody, itself included."""
+        self.rankings.sync(self.state)
+        others = self.state.nodes.keys() - {node}
+        shape = shape_for(request)
+        policy = policy_for(shape, self.policy)
+        placed = place(request.uid, shape, policy, self.rankings, asker_of(request), only=others)
+        return placed.record() if placed is not None else None
+
     def place_gang(self, members: Sequence[RequestState]) -> list[Reserved] | None:
         """All members at once, or None; the state is untouched either way."""
         decision = place_gang(self.state, members, self.policy, self.rankings)

@@ -72,6 +72,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Scoring may raise `PolicyFailed`: a user's own, or one that needs what is not there. Then the default decides."""
     priced: bool = False
     """The mix comes with scarcity prices (`scheduler.core.prices`)."""
+    by_lifetime: bool = False
+    """Of a priced mix: its classes count by lifetime as well as by arrivals. Menus say so in their terms."""
     draws: bool = False
     """Among nodes of equal best score one is drawn by a digest of the request's uid; else the first of the fixed order
     is taken."""
@@ -95,7 +97,7 @@ MENU_COST = tuple(
 _TABLE = (
     Policy(
         name="menu-value",
-        version=2,
+        version=3,
         why="where what the node is still worth to the coming mix falls least, with prices on what is scarce: most "
         "allocation with departures on nearly every mix. The default. Learns from the ledger; first-fit until it has",
         scores=MENU_COST,
@@ -143,7 +145,7 @@ _TABLE = (
     ),
     Policy(
         name="fgd",
-        version=2,
+        version=3,
         why="least growth of what the coming mix cannot use: most allocation of the published rules on shared cards",
         scores=(Weighted(fragment, 1),),
         order=least_fragment,
@@ -161,7 +163,7 @@ _TABLE = (
     ),
     Policy(
         name="node-value",
-        version=1,
+        version=2,
         why="least loss of what the node is worth at scarcity prices, the duals of a linear program over the learned "
         "mix: spares the models that many requests name. Needs highspy; first-fit until it has learned",
         scores=(Weighted(node_value, 1),),
@@ -171,8 +173,20 @@ _TABLE = (
         priced=True,
     ),
     Policy(
+        name="node-value-life",
+        version=1,
+        why="`node-value` by what is there rather than by what comes: classes count by lifetime. To compare with where "
+        "pods end",
+        scores=(Weighted(node_value, 1),),
+        order=least_value,
+        learns=True,
+        may_fail=True,
+        priced=True,
+        by_lifetime=True,
+    ),
+    Policy(
         name="fgd-published",
-        version=2,
+        version=3,
         why="`fgd` with its authors' rounding (a sigmoid, cut) and choice of card: to compare with their figures",
         scores=(Weighted(fragment_published, 1),),
         order=first_of_best,

@@ -28,11 +28,14 @@ from typing import Final, Literal
 
 from bus.ledger.state import LedgerState, NodeState
 from contracts.units import RequestUid
+from scheduler.core.changes import Changes
+from scheduler.core.cheapest import Cheapest
 from scheduler.core.domains import Domains
 from scheduler.core.lazy_views import Views
 from scheduler.core.locality import Requests
+from scheduler.core.menu.classes import typical_by_lifetime
 from scheduler.core.menu.terms import MenuTerms
-from scheduler.core.menu_rankings import Cheapest, MenuRankings, plain
+from scheduler.core.menu_rankings import MenuRankings, plain
 from scheduler.core.mix import NOTHING_KNOWN, Mix, classes_of
 from scheduler.core.policies import Policy, evaluate
 from scheduler.core.prices.stock import Stock
@@ -48,9 +51,6 @@ _PLACE_BITS = 16
 MAX_RANKINGS = 256
 """Rankings kept, least recently used dropped first: 1,000 nodes x 256 shapes take about 40 MiB. A shape that comes back
 is scored on all nodes again, 2 us each."""
-
-LOG_LIMIT = 100_000
-"""Entries of our own log; the older half is dropped beyond it, and rankings that far behind score all nodes again."""
 
 ASK: Final = "ask the ranking"
 """Arrays do not tell."""
@@ -117,7 +117,10 @@ class Rankings:
     def __init__(self) -> None:
         self.views = Views()
         self.mix: Mix = NOTHING_KNOWN
-        self.domains = Domains()
+        self._changes = Changes()
+        self.domains = Domains(self._changes)
+        self._weighed: Mix | None = None
+        """The mix with classes weighted by lifetime; None: nobody has asked since it was learned."""
         self._stock = Stock()
         self._unstocked: dict[str, NodeState] = {}
         """Nodes that changed and that prices have not looked at."""
@@ -126,12 +129,12 @@ class Rankings:
         self._names: dict[int, str] = {}
         self._ties: dict[str, list[str]] = {}
         self._tie_of: dict[str, str] = {}
-        self._log: list[str] = []
-        self._dropped = 0
         self._rankings: OrderedDict[tuple[str, Shape], Ranking] = OrderedDict()
         self._state: LedgerState | None = None
         self._epoch = ""
         self._read = 0
+        self._seen = 0
+        """Up to where in `touched` rows hold what came: a move that they have seen must not be told to them again."""
         self._menus: dict[MenuTerms, MenuRankings] = {}
         self._tried: set[str] = set()
         """Nodes that stand as they were put, not as the state has them."""
@@ -142,28 +145,49 @@ class Rankings:
         """Take in what changed in `state`; another state or epoch than last time is read from the beginning."""
         if state is not self._state or state.epoch != self._epoch:
             self._restart(state)
-        else:
+        elif self._read != len(state.touched):
             self._follow(state)
         self._read = len(state.touched)
         if state.learned_at != self._learned_at:
             self._learned_at = state.learned_at
             self.mix = Mix(classes_of(state.learned)) if state.learned_at else NOTHING_KNOWN
+            self._weighed = None
         for menus in self._menus.values():
             menus.cluster.learn(state)
 
     def _follow(self, state: LedgerState) -> None:
         try:
-            changed = state.touched[self._read :]
+            names, moves = state.touched.since(self._read)
         except IndexError:  # too far behind: names have been dropped
             self._restart(state)
             return
-        for name in changed if len(changed) < 2 else dict.fromkeys(changed):  # noqa: PLR2004 - nothing to deduplicate
+        nodes, marked, noted = state.nodes, self.views.marked, self._changes.names
+        whole: dict[str, None] = {}
+        if self._seen > self._read:
+            whole.update(dict.fromkeys(names[: self._seen - self._read]))
+        if None in moves:
+            whole.update((name, None) for name, move in zip(names, moves, strict=True) if move is None)
+        for name, move in zip(names, moves, strict=True):
+            node = nodes.get(name)
+            if move is None or node is None or name in whole:
+                continue
+            marked[name] = self._unstocked[name] = node
+            noted.append(name)
+            if self._tried:
+                self._tried.discard(name)
+            for menus in self._menus.values():
+                if not menus.cluster.rows.moved(node, move, state.requests):
+                    whole[name] = None
+        for name in whole:
             self._refresh(state, name)
+        self._changes.trim()
 
     def _restart(self, state: LedgerState) -> None:
+        self.views.requests = state.requests
         self._state, self._epoch, self._learned_at = state, state.epoch, -1
         self._rankings.clear()
         self._menus.clear()
+        self._seen = 0
         for name in [name for name in self.views if name not in state.nodes]:
             self._leave(name)
         for name in state.nodes:
@@ -174,7 +198,8 @@ class Rankings:
         if node is not None:
             if name not in self._seats:
                 self._join(name, node.tie)
-            self.views.mark(node, state.requests)
+                self.views.join(node)
+            self.views.marked[name] = node
             self._unstocked[name] = node
             if self._tried:
                 self._tried.discard(name)
@@ -221,11 +246,8 @@ class Rankings:
                 self._note(name)
 
     def _note(self, name: str) -> None:
-        self.domains.note(name)
-        self._log.append(name)
-        if len(self._log) > LOG_LIMIT:
-            del self._log[: LOG_LIMIT // 2]
-            self._dropped += LOG_LIMIT // 2
+        self._changes.names.append(name)
+        self._changes.trim()
 
     # --- answering -------------------------------------------------------------------------------------------------
 
@@ -237,13 +259,13 @@ class Rankings:
         """
         if policy.menu is None or shape.terms is not None:
             return ASK
-        menus = self._menu(policy.menu)
+        menus = self._menus.get(policy.menu) or self._menu(policy.menu)
         return menus.cheapest(shape, policy) if menus.knows(shape) and menus.quiet(self.requests) else ASK
 
-    def expect(self, uid: RequestUid, shape: Shape, policy: Policy) -> None:
-        """What `cheapest` found is decided for this request."""
+    def expect(self, uid: RequestUid, found: Cheapest, policy: Policy) -> None:
+        """What `cheapest` found is decided for this request: it need not be looked up when it is there."""
         if policy.menu is not None:
-            self._menu(policy.menu).expect(uid, shape)
+            self._menus[policy.menu].cluster.rows.tenants.settle(uid, found.number)
 
     def ranked(self, shape: Shape, policy: Policy) -> Ranking:
         """The ranking of a shape without its terms, up to date with the views."""
@@ -268,13 +290,22 @@ class Rankings:
         for node in self._unstocked.values():
             self._stock.refresh(node)
         self._unstocked.clear()
-        return self._stock.priced(self.mix)
+        return self._stock.priced(self._by_lifetime() if policy.by_lifetime else self.mix)
+
+    def _by_lifetime(self) -> Mix:
+        """The mix that is *there*: its classes count by arrivals x mean lifetime."""
+        if self._weighed is None:
+            state = self._state
+            known = typical_by_lifetime(state.learned, state.learned_service) if state is not None else ()
+            self._weighed = Mix(known)
+        return self._weighed
 
     def _menu(self, terms: MenuTerms) -> MenuRankings:
         found = self._menus.get(terms)
         if found is None:
             found = self._menus[terms] = MenuRankings(terms, self.views)
             if self._state is not None:
+                self._seen = len(self._state.touched)
                 for name in self.views:
                     found.cluster.refresh(self._state.nodes[name], self._state.requests)
                 for name in self._tried:
@@ -283,7 +314,7 @@ class Rankings:
         return found
 
     def _catch_up(self, ranking: Ranking) -> None:
-        end, mix = self._dropped + len(self._log), self.mix_for(ranking.policy)
+        end, mix = self._changes.end, self.mix_for(ranking.policy)
         if ranking.policy.menu is not None and plain(ranking.shape):
             if ranking.position != end or ranking.mix is not mix:
                 scores = self._menu(ranking.policy.menu).scores(ranking.shape, ranking.policy)
@@ -292,10 +323,11 @@ class Rankings:
             ranking.position = end
             return
         stale = ranking.policy.learns and ranking.mix is not mix
-        if stale or ranking.position < self._dropped:
+        changed = self._changes.since(ranking.position)
+        if stale or changed is None:
             ranking.fill(self.views, self._seats, mix)
-        elif ranking.position < end:
-            for name in set(self._log[ranking.position - self._dropped :]):
+        else:
+            for name in set(changed):
                 ranking.update(name, self.views.get(name), self._seats.get(name, 0))
         ranking.position = end
 

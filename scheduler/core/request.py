@@ -14,16 +14,21 @@ ranks nodes.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from bus.ledger.state import RequestState
-from contracts.requests import Locality, PodRequest, Toleration
+from contracts.requests import GpuAsk, Locality, PodRequest, Toleration
 from contracts.units import WHOLE_CARD
 from scheduler.core.labels import Selection, of_nodes
-from scheduler.core.terms import Terms, terms_of
+from scheduler.core.terms import Terms, looks_around, terms_of
 
 NOT_TAGGED = Locality()
 """The locality of a request without tags."""
+
+REMEMBERED = 16_384
+"""Shapes of requests that ask for numbers, models and tags only."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -70,31 +75,43 @@ def shape_of(request: PodRequest, namespace: str = "") -> Shape:
     Raises:
         ValueError: the request has terms over pods, and no namespace is given.
     """
-    gpu, pod = request.gpu, request.pod
+    pod, required = request.pod, request.node_affinity.required
+    shape = _by_numbers(request.gpu, request.locality, pod.cpu_milli, pod.memory_mib, request.policy)
+    narrow = request.node_selector or request.tolerations or required
+    if not narrow and not request.topology_spread and not looks_around(request):
+        return shape
+    return msgspec.structs.replace(
+        shape,
+        node_selector=tuple(sorted(request.node_selector.items())) if request.node_selector else (),
+        tolerations=request.tolerations,
+        node_terms=tuple(map(of_nodes, required)) if required else (),
+        special=shape.special or bool(required),
+        terms=terms_of(request, namespace),
+    )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _by_numbers(gpu: GpuAsk, locality: Locality, cpu_milli: int, memory_mib: int, policy: str | None) -> Shape:
+    """One object for all requests that ask alike: it is found again by identity, and its hash is made once."""
     cards = gpu.cards
     memory_milli = gpu.memory_milli if cards and gpu.memory_milli != gpu.share_milli else None
     nvlink = gpu.nvlink if cards > 1 else "any"
     size = gpu.min_card_memory_mib if cards else 0
-    required = request.node_affinity.required
-    locality = request.locality if cards else NOT_TAGGED
+    locality = locality if cards else NOT_TAGGED
     models = tuple(sorted(set(gpu.models))) if cards and gpu.models else ()
     return Shape(
         cards=cards,
         share_milli=gpu.share_milli if cards else 0,
         memory_mib=gpu.memory_mib if cards else None,
         models=models,
-        cpu_milli=pod.cpu_milli,
-        host_memory_mib=pod.memory_mib,
-        node_selector=tuple(sorted(request.node_selector.items())) if request.node_selector else (),
-        tolerations=request.tolerations,
+        cpu_milli=cpu_milli,
+        host_memory_mib=memory_mib,
         locality=locality,
-        policy=request.policy,
+        policy=policy,
         memory_milli=memory_milli,
         min_card_mib=size,
         nvlink=nvlink,
-        node_terms=tuple(map(of_nodes, required)) if required else (),
-        special=bool(models or size or required or memory_milli) or locality != NOT_TAGGED or nvlink != "any",
-        terms=terms_of(request, namespace),
+        special=bool(models or size or memory_milli) or locality != NOT_TAGGED or nvlink != "any",
     )
 
 

@@ -80,7 +80,7 @@ def terms_of(request: PodRequest, namespace: str) -> Terms | None:
     Raises:
         ValueError: the request looks at pods, and no namespace is given.
     """
-    if not request.topology_spread and not _asks(request):
+    if not request.topology_spread and not looks_around(request):
         return None
     own = request.pod.labels
     found = Terms(
@@ -98,7 +98,8 @@ def terms_of(request: PodRequest, namespace: str) -> Terms | None:
     return msgspec.structs.replace(found, namespace=namespace, labels=tuple(sorted(own.items())))
 
 
-def _asks(request: PodRequest) -> bool:
+def looks_around(request: PodRequest) -> bool:
+    """Whether it says where it would rather be, or looks at pods."""
     near, apart = request.pod_affinity, request.pod_anti_affinity
     return bool(request.node_affinity.preferred or near.required or near.preferred or apart.required or apart.preferred)
 

@@ -27,6 +27,8 @@ from tests.builders.history import Log
 from tests.builders.ledger import Node, Request
 
 START_MS = 1_790_000_000_000
+TURNS = 200
+"""Commits until a scene has come to rest, at most."""
 
 
 class Scene:
@@ -42,13 +44,14 @@ class Scene:
 
     def turn(self) -> Self:
         """Decide and commit, until there is nothing to decide."""
-        while True:
+        for _ in range(TURNS):
             self.engine.schedule()
             records = self.engine.take()
             if not records:
                 return self
             commit = self.log.write(*records, at_ms=self.now_ms)
             seal(self.engine.state, commit, self.log.state.sequence)
+        raise AssertionError(f"decisions without end: {self.log.commits[-1][0].records}")
 
     def restart(self) -> Self:
         """Another scheduler takes over."""

@@ -116,6 +116,21 @@ def test_every_decision_of_a_log_is_computed_again_equal(
     assert found.differences == ()
 
 
+def test_members_of_a_gang_that_name_policies_of_their_own_are_decided_again() -> None:
+    """The first one names another policy than the service has: the second one is decided by the service's."""
+    log = Log()
+    world(log)
+    for name, policy in (("a", "seed-best-fit"), ("b", None)):
+        pod, gang = PodTemplate(image="i"), GangRef(name="g", size=2)
+        log.engine.submit("ns", PodRequest(name=name, pod=pod, gpu=GpuAsk(share_milli=500), policy=policy, gang=gang))
+    log.turn()
+
+    found = replay((commit, sequence) for sequence, commit in enumerate(log.commits, 1))
+
+    decided = [r.rationale.policy for c in log.commits for r in c.records if isinstance(r, Reserved)]
+    assert (len(set(decided)), found.decisions, found.differences) == (2, 2, ())
+
+
 def test_a_decision_that_was_tampered_with_is_found() -> None:
     """The replay can see: a placement moved to another card that also fits comes out otherwise."""
     log = Log()

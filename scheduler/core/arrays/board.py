@@ -1,6 +1,6 @@
 """The costs of shapes on all nodes, kept, and scored again only where something changed.
 
-In: rows, tables, prices, through `Cluster`. Out: `Best`: the cheapest node, its card, the next node, and the parts of
+In: rows, tables, prices, through `Cluster`. Out, in `out`: the cheapest node, its card, the next node, and the parts of
 the cost. A board catches up with the log of changes when its shape is asked for: a node that changed five times in
 between is scored once. (Scoring it for all shapes as it changes took twice as long.) All of it is a cache: dropped and
 made again it gives the same answers.
@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,20 +27,6 @@ from scheduler.core.request import Shape
 FIRST_BOARDS = 16
 MAX_BOARDS = 256
 """Kept, least recently asked dropped first: of 5,000 nodes 0.4 MB each. A shape that comes back costs some 2 ms."""
-
-
-class Best(msgspec.Struct, frozen=True):
-    """The cheapest node; keys as in `kernels`."""
-
-    slot: int
-    key: int
-    next_key: int | None
-    feasible: int
-    """Nodes with room."""
-    position: int
-    """Of the chosen card, or of the first of several."""
-    costs: tuple[int, ...]
-    """What the cost is made of, in micro; in the order of `kernels`."""
 
 
 def shape_row(shape: Shape, stays: int, rows: Rows) -> list[int]:
@@ -67,6 +52,8 @@ class Board:
         self.position = -1
         """Of the log of rows, up to which it has seen everything; -1: nothing."""
         self.refaced = 0
+        self.number = -1
+        """Of the class of the shape, among `Tenants`."""
         self.odd: dict[int, tuple[int, bytes]] = {}
         """Odd nodes by slot: version and prices that their keys were made at."""
 
@@ -76,36 +63,39 @@ class Boards:
 
     Args:
         prices: how many there are.
+        before: boards that are not needed any more, for their memory.
     """
 
-    def __init__(self, rows: Rows, prices: int) -> None:
+    def __init__(self, rows: Rows, prices: int, before: Boards | None = None) -> None:
         self._rows = rows
-        self._prices = prices
-        self._size = len(rows.data)
+        size = self.size = len(rows.data)
         self._by_shape: OrderedDict[Shape, Board] = OrderedDict()
         self._free: list[int] = []
         self.out: NDArray[Any] = np.zeros(k.OUT, np.int64)
-        self.shapes: NDArray[Any] = np.zeros((0, k.SHAPE), np.int64)
-        self.welcome: NDArray[Any] = np.zeros((self._size, 0), np.uint8)
-        self.keys: NDArray[Any] = np.zeros((0, self._size), np.int64)
-        self.cells: NDArray[Any] = np.zeros((self._size, 0, k.CELL), np.int32)
-        self.blocks: NDArray[Any] = np.zeros((0, -(-self._size // k.BLOCK)), np.int64)
+        self.keys: NDArray[Any] = np.zeros((0, size), np.int64)
+        self.cells: NDArray[Any] = np.zeros((0, size, k.CELL), np.int32)
+        self.blocks: NDArray[Any] = np.zeros((0, -(-size // k.BLOCK)), np.int64)
         self.own: NDArray[Any] = np.zeros((0, k.B_PRICES + prices), np.int64)
-        self._grow(FIRST_BOARDS)
+        if before is not None and (before.size, before.own.shape[1]) == (size, self.own.shape[1]):
+            self.keys, self.cells, self.blocks, self.own = before.keys, before.cells, before.blocks, before.own
+            self._free.extend(range(len(self.own) - 1, -1, -1))
+        else:
+            self._grow(FIRST_BOARDS)
 
     def _grow(self, more: int) -> None:
         """Room for so many more."""
-        have = len(self.shapes)
+        have = len(self.own)
         self._free.extend(range(have + more - 1, have - 1, -1))
-        self.shapes, self.own = _taller(self.shapes, more), _taller(self.own, more)
+        self.own, self.cells = _taller(self.own, more), _taller(self.cells, more)
         self.keys, self.blocks = _taller(self.keys, more), _taller(self.blocks, more)
-        self.welcome, self.cells = _wider(self.welcome, more), _wider(self.cells, more)
 
     def of(self, shape: Shape, tables: Tables) -> Board:
         """The board of a shape; a new one has seen nothing."""
         board = self._by_shape.get(shape)
         if board is None:
-            board = self._by_shape[shape] = self._new(shape, tables.remains(class_key(shape)))
+            key = class_key(shape)
+            board = self._by_shape[shape] = self._new(shape, tables.remains(key))
+            board.number = self._rows.tenants.number(key)
         else:
             self._by_shape.move_to_end(shape)
         if board.refaced < len(self._rows.refaced):
@@ -117,14 +107,13 @@ class Boards:
             _, old = self._by_shape.popitem(last=False)
             self._free.append(old.place)
         if not self._free:
-            self._grow(len(self.shapes))
+            self._grow(len(self.own))
         board, rows = Board(shape, self._free.pop()), self._rows
         place = board.place
-        self.shapes[place] = shape_row(shape, stays, rows)
         self.own[place] = 0
+        self.own[place, : k.SHAPE] = shape_row(shape, stays, rows)
         self.keys[place] = self.blocks[place] = k.NOWHERE
-        self.cells[:, place] = 0
-        self.welcome[:, place] = 1
+        self.cells[place, :, : k.FIXED] = 0
         self._greet(board, range(len(rows.names)) if shape.node_selector else sorted(rows.strict))
         return board
 
@@ -132,36 +121,21 @@ class Boards:
         """Labels and taints of these nodes."""
         for slot in slots:
             facts = self._rows.nodes[slot].facts
-            welcome = facts is None or (tolerated(board.shape, facts) and selected(board.shape, facts))
-            if welcome != self.welcome[slot, board.place]:
-                self.welcome[slot, board.place] = welcome
-                self.cells[slot, board.place, k.SEEN] = 0
+            shut_out = facts is not None and not (tolerated(board.shape, facts) and selected(board.shape, facts))
+            if shut_out != self.cells[board.place, slot, k.SHUT_OUT]:
+                self.cells[board.place, slot, [k.SEEN, k.SHUT_OUT]] = 0, shut_out
         board.refaced = len(self._rows.refaced)
 
-    def behind(self, board: Board) -> NDArray[Any]:
-        """The nodes that changed since the board was last asked."""
+    def behind(self, board: Board) -> int:
+        """Where the log of rows begins that the board has not seen; -1: look at every node."""
         position, board.position = board.position, self._rows.logged
-        return self._rows.changed(position)
+        return self._rows.since(position)
 
     def put(self, board: Board, slot: int, key: int) -> None:
         """The key of an odd node."""
         place = board.place
         k.put_key(self.keys[place], self.blocks[place], self.own[place], slot, key)
-        self.cells[slot, place, k.SEEN] = 0
-
-    def best(self) -> Best | None:
-        """As the kernel left it."""
-        found = self.out.tolist()
-        if found[k.OUT_BEST] == k.NOWHERE:
-            return None
-        return Best(
-            found[k.OUT_NODE],
-            found[k.OUT_BEST],
-            None if found[k.OUT_NEXT] == k.NOWHERE else found[k.OUT_NEXT],
-            found[k.OUT_FEASIBLE],
-            found[k.OUT_CARD],
-            tuple(found[k.OUT_DROP : k.OUT]),
-        )
+        self.cells[place, slot, k.SEEN] = 0
 
     def leading(self, board: Board) -> list[int]:
         """All keys of nodes with room, ascending."""
@@ -172,7 +146,3 @@ class Boards:
 
 def _taller(array: NDArray[Any], more: int) -> NDArray[Any]:
     return np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)])
-
-
-def _wider(array: NDArray[Any], more: int) -> NDArray[Any]:
-    return np.concatenate([array, np.zeros((array.shape[0], more, *array.shape[2:]), array.dtype)], axis=1)

@@ -3,13 +3,14 @@
 In and out: arrays, laid out as the constants below say. Formulas stand in `scheduler.core.menu`; where a loop here does
 the same in another order, the sum is the same because nothing is rounded before the end.
 
-    fill_menu    one menu into the tables v and w                                      (menu.value)
+    fill_menu    one menu into the table t: v, then w                                  (menu.value)
     fill_cpu     CPU values X                                                          (menu.cpu_value)
     settle       nodes that changed: their value, fragment and slots, sums of the cluster, prices     (menu.demand),
                  the nodes that one shape has not seen: their cost; then its best two nodes
 
-Tables lie [step][price x menu]: a node's value is a few additions of long rows, then a minimum over prices, which
-compilers turn into vector instructions. `settle` keeps the smallest key of each block of 64 nodes, so that a decision
+t lies [row][price][menu]: a node's value is a few additions of rows, then a minimum over prices, which compilers turn
+into vector instructions. Inner loops take whole arrays and numbers, no slices of them: a slice costs 10 to 20 ns, and a
+cell has 200 in all. `settle` keeps the smallest key of each block of 64 nodes, so that a decision
 looks at the blocks that changed and at one number of each other one.
 
 A key is one number: cost in rounding steps, then the seat of the node in the fixed order: smallest is best.
@@ -37,12 +38,21 @@ SUMMED, SUM_IDLE, SUM_CPU, SUM_GROUP, SUM_CARDS, ROW = range(BASED + 6, BASED + 
 C_GROUP, C_CPU = 0, 1
 
 # --- of one cell: a shape on a node --------------------------------------------------------------------------------
-SEEN, FIXED, SPOILT, CARD, LESS_SLOTS, LESS_CPU, PSI_HERE, BEYOND, CELL = 0, 1, 2, 3, 4, 7, 8, 9, 10
+SEEN, SHUT_OUT, FIXED, SPOILT, CARD, LESS_SLOTS, LESS_CPU, PSI_HERE, BEYOND, GROUP, LARGE, CELL = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    *range(8, 14),
+)
 
-# --- of the constants of a form and a mix --------------------------------------------------------------------------
+# --- of a mix: the constants of a form, then grid of prices, psi, CPU values, CPU levels, one after the other --------
 MENUS, ROUNDING, FRAGMENT, SLOT_CPU, SLOT_SHARE, CPU_PER_MILLI = 0, 1, 2, 3, 6, 9
 TIE_W, TIE_T, SLOT_W, SLOT_T, CPU_W, CPU_T, DRAIN_W, DRAIN_T = range(10, 18)
-BY_SHAPE, TIE_STANDING, TIE_FLOOR, CONSTANTS = range(18, 22)
+BY_SHAPE, TIE_STANDING, TIE_FLOOR, PSI_AT, VALUES_AT, LEVELS_AT, CONSTANTS = range(18, 25)
+GRID_AT = CONSTANTS
 
 # --- of the sums: idle, CPU, slots of 2, 4, 8, then by group, the rest last: idle, cards; of the prices: slots, drain,
 # --- CPU, then by group: ties, floors
@@ -52,19 +62,23 @@ P_SLOT, P_DRAIN, P_CPU, P_GROUPS = 0, 3, 6, 7
 # --- of what is kept by group to price ties: sums that it was made from, and steps of the ramp that no pod changes
 M_CARDS, M_IDLE, M_STEPS, MEMO = range(4)
 
-# --- of a shape, and of a board's own state ------------------------------------------------------------------------
-S_CARDS, S_SHARE, S_MEMORY, S_CPU, S_HOST, S_STAYS, S_KINDS, SHAPE = range(8)
-B_FEASIBLE, B_PRICES = 0, 1
+# --- of a board: its shape, nodes with room, and the prices that its keys were made with
+S_CARDS, S_SHARE, S_MEMORY, S_CPU, S_HOST, S_STAYS, S_KINDS, B_FEASIBLE, B_PRICES = range(9)
+SHAPE = B_FEASIBLE
 
 # --- of an answer ---------------------------------------------------------------------------------------------------
 OUT_BEST, OUT_NEXT, OUT_NODE, OUT_CARD, OUT_FEASIBLE = range(5)
 OUT_DROP, OUT_SPOILT, OUT_TIE, OUT_SLOTS, OUT_CPU, OUT_DRAIN, OUT = range(5, 12)
 
+NOT_LARGE = 3
+"""Of a cell: the node has not 2, 4 or 8 cards, or the shape takes none. The others are told by 0, 1, 2."""
 WHOLE = 1000
 MICRO = 1000
 ONE = 1 << 16
 MOST = 1000 * ONE
 STEP = 10
+STEPS = 101
+"""Rows of `t` for begun cards; those for so many whole cards follow."""
 CPU_STEP = 100
 PSI_BITS = 20
 PSI_STEP = ONE // 256
@@ -78,28 +92,26 @@ lies there, because at price 0 a node of 16 cards is worth 16,000,000."""
 
 
 @compiled
-def fill_menu(  # noqa: PLR0917 - arrays by position
-    v: Array, w: Array, menu: int, menus: int, items: Array, prices: Array
-) -> None:
+def fill_menu(t: Array, menu: int, items: Array, prices: Array) -> None:
     """One menu at all prices of CPU. items[i] = cards, steps, cpu, worth."""
-    one, many = np.zeros(v.shape[0], np.int64), np.zeros(w.shape[0], np.int64)
+    one, many = np.zeros(STEPS, np.int64), np.zeros(t.shape[0] - STEPS, np.int64)
     for p in range(prices.shape[0]):
-        for r in range(1, v.shape[0]):
+        for r in range(1, STEPS):
             best = one[r - 1]
             for i in range(items.shape[0]):
                 if items[i, 0] == 1 and items[i, 1] <= r:
                     best = max(best, max(0, items[i, 3] - prices[p] * items[i, 2]) + one[r - items[i, 1]])
             one[r] = best
-        for f in range(1, w.shape[0]):
-            best = many[f - 1] + one[v.shape[0] - 1]
+        for f in range(1, many.shape[0]):
+            best = many[f - 1] + one[STEPS - 1]
             for i in range(items.shape[0]):
                 if items[i, 0] > 1 and items[i, 0] <= f:
                     best = max(best, max(0, items[i, 3] - prices[p] * items[i, 2]) + many[f - items[i, 0]])
             many[f] = best
-        for r in range(v.shape[0]):
-            v[r, p * menus + menu] = one[r]
-        for f in range(w.shape[0]):
-            w[f, p * menus + menu] = many[f]
+        for r in range(STEPS):
+            t[r, p, menu] = one[r]
+        for f in range(many.shape[0]):
+            t[STEPS + f, p, menu] = many[f]
 
 
 @compiled
@@ -119,90 +131,91 @@ def fill_cpu(sums: Array, sizes: Array) -> None:
 
 
 @compiled
-def _fill_base(  # noqa: PLR0917 - arrays by position
-    base: Array, price: int, menus: int, row: Array, v: Array, w: Array
-) -> None:
-    """The node's cards at one price and every menu, CPU left out."""
-    at, until = price * menus, (price + 1) * menus
-    whole = w[min(row[WHOLES], w.shape[0] - 1)]
-    for j in range(at, until):
-        base[j] = whole[j]
-    for card in range(row[CARDS]):
-        idle = row[FREE + card]
+def _fill_base(rows: Array, n: int, t: Array, p: int, base: Array) -> None:
+    """A node's cards at one price and every menu, CPU left out."""
+    menus = base.shape[1]
+    whole = STEPS + min(rows[n, WHOLES], t.shape[0] - STEPS - 1)
+    for b in range(menus):
+        base[p, b] = t[whole, p, b]
+    for card in range(rows[n, CARDS]):
+        idle = rows[n, FREE + card]
         if STEP <= idle < WHOLE:
-            part = v[idle // STEP]
-            for j in range(at, until):
-                base[j] += part[j]
+            step = idle // STEP
+            for b in range(menus):
+                base[p, b] += t[step, p, b]
 
 
 @compiled
 def _value(  # noqa: PLR0917 - arrays by position
-    row: Array,
-    v: Array,
-    w: Array,
-    prices: Array,
+    rows: Array,
+    n: int,
+    t: Array,
+    mix: Array,
     cpu: int,
-    out: Array,
-    into: Array,
+    out: int,
+    into: int,
+    rest: int,
     base: Array,
     ready: int,
     best: Array,
 ) -> tuple[int, int]:
-    """Sum over menus of the least over prices of base - out + into + price x cpu; and how far `base` is filled.
+    """Sum over menus of the least over prices of base - t[out] + t[into] + t[rest] + price x cpu; prices in `base`.
 
     For each menu that is convex in the price: a largest sum of terms max(0, worth - price x cpu), plus a line. So when
-    no menu got less from one price to the next, none will: mostly after two or three of the prices.
+    no menu got less from one price to the next, none will: mostly after two or three of the prices. A sum of 32 bits
+    holds 134 menus of 16 cards.
     """
-    menus = best.shape[0]
-    for b in range(menus):
-        best[b] = np.int32(2147483647)
-    for p in range(prices.shape[0]):
+    menus, total = best.shape[0], 0
+    for p in range(t.shape[1]):
         if p == ready:
-            _fill_base(base, p, menus, row, v, w)
+            _fill_base(rows, n, t, p, base)
             ready += 1
-        paid = np.int32(min(prices[p] * cpu, ENOUGH))
-        at, less = p * menus, 0
-        for b in range(menus):
-            here = np.int32(base[at + b] - out[at + b] + into[at + b] + paid)
-            less += int(here < best[b])
-            best[b] = min(best[b], here)
-        if less == 0:
-            break
-    total = 0
-    for b in range(menus):
-        total += best[b]
+        paid = np.int32(min(mix[GRID_AT + p] * cpu, ENOUGH))
+        least = np.int32(0)
+        if p == 0:
+            for b in range(menus):
+                best[b] = np.int32(base[p, b] - t[out, p, b] + t[into, p, b] + t[rest, p, b] + paid)
+                least = np.int32(least + best[b])
+        else:
+            for b in range(menus):
+                best[b] = min(best[b], np.int32(base[p, b] - t[out, p, b] + t[into, p, b] + t[rest, p, b] + paid))
+                least = np.int32(least + best[b])
+            if least == total:
+                break
+        total = int(least)
     return total, ready
 
 
 @compiled
-def value_of(row: Array, v: Array, w: Array, prices: Array, menus: int) -> int:
+def value_of(rows: Array, n: int, t: Array, mix: Array) -> int:
     """V of a row as it stands, summed over the menus."""
-    base, best = np.empty(v.shape[1], np.int32), np.empty(menus, np.int32)
-    total, _ = _value(row, v, w, prices, row[CPU], v[0], v[0], base, 0, best)
+    base, best = np.empty(t.shape[1:], np.int32), np.empty(t.shape[2], np.int32)
+    total, _ = _value(rows, n, t, mix, rows[n, CPU], 0, 0, 0, base, 0, best)
     return total
 
 
 @compiled
-def _level(levels: Array, cpu: int) -> int:
-    """How many levels are at most `cpu`."""
-    low, high = 0, levels.shape[0]
+def _level(mix: Array, cpu: int) -> int:
+    """How many levels of CPU are at most `cpu`."""
+    low, high = mix[LEVELS_AT], mix.shape[0]
     while low < high:
         middle = (low + high) // 2
-        if levels[middle] <= cpu:
+        if mix[middle] <= cpu:
             low = middle + 1
         else:
             high = middle
-    return low
+    return int(low - mix[LEVELS_AT])
 
 
 @compiled
-def _usable(row: Array, parts: Array, several: Array) -> int:
-    """U of a node, with the tables of its kind and CPU level."""
-    total = int(several[min(row[WHOLES], several.shape[0] - 1)])
-    for card in range(row[CARDS]):
-        idle = row[FREE + card]
+def _usable(rows: Array, n: int, parts: Array, several: Array, level: int) -> int:
+    """U of a node, with the tables of its kind at a CPU level."""
+    kind = rows[n, KIND]
+    total = int(several[kind, level, min(rows[n, WHOLES], several.shape[2] - 1)])
+    for card in range(rows[n, CARDS]):
+        idle = rows[n, FREE + card]
         if idle > 0:
-            total += parts[idle]
+            total += parts[kind, level, idle]
     return total
 
 
@@ -338,156 +351,145 @@ def _price(  # noqa: PLR0917 - arrays by position
 
 
 @compiled
-def _needed(row: Array, card: int, shape: Array) -> int:
+def _needed(rows: Array, n: int, card: int, board: Array) -> int:
     """MiB that the shape takes of this card."""
-    if shape[S_MEMORY] >= 0:
-        return int(shape[S_MEMORY])
-    return int(max(1, row[CAPACITY + card] * shape[S_SHARE] // WHOLE))
+    if board[S_MEMORY] >= 0:
+        return int(board[S_MEMORY])
+    return int(max(1, rows[n, CAPACITY + card] * board[S_SHARE] // WHOLE))
 
 
 @compiled
-def _enough_wholes(row: Array, shape: Array) -> int:
+def _enough_wholes(rows: Array, n: int, board: Array) -> int:
     """The first of the whole cards that it would take, lowest positions first; -1: too few."""
     first, found = -1, 0
-    for card in range(row[CARDS]):
-        if row[FREE + card] == WHOLE and _needed(row, card, shape) <= row[MIB + card]:
+    for card in range(rows[n, CARDS]):
+        if rows[n, FREE + card] == WHOLE and _needed(rows, n, card, board) <= rows[n, MIB + card]:
             found += 1
             first = card if first < 0 else first
-            if found == shape[S_CARDS]:
+            if found == board[S_CARDS]:
                 return first
     return -1
 
 
 @compiled
-def _admits(row: Array, shape: Array) -> bool:
+def _admits(rows: Array, n: int, board: Array) -> bool:
     return bool(
-        row[ADMITS] != 0
-        and shape[S_CPU] <= row[CPU]
-        and shape[S_HOST] <= row[MEMORY]
-        and row[PODS] >= 1
-        and shape[S_CARDS] <= row[GPUS]
-        and (shape[S_CARDS] == 0 or shape[S_KINDS] >> row[KIND] & 1 != 0)
+        rows[n, ADMITS] != 0
+        and board[S_CPU] <= rows[n, CPU]
+        and board[S_HOST] <= rows[n, MEMORY]
+        and rows[n, PODS] >= 1
+        and board[S_CARDS] <= rows[n, GPUS]
+        and (board[S_CARDS] == 0 or board[S_KINDS] >> rows[n, KIND] & 1 != 0)
     )
 
 
 @compiled
-def _takes(row: Array, card: int, shape: Array) -> bool:
+def _takes(rows: Array, n: int, card: int, board: Array) -> bool:
     """A part of the card is free, and no card before it has the same idle share: that one would cost the same."""
-    if row[FREE + card] < shape[S_SHARE] or _needed(row, card, shape) > row[MIB + card]:
+    idle = rows[n, FREE + card]
+    if idle < board[S_SHARE] or _needed(rows, n, card, board) > rows[n, MIB + card]:
         return False
     for other in range(card):
-        if row[FREE + other] == row[FREE + card] and _needed(row, other, shape) <= row[MIB + other]:
+        if rows[n, FREE + other] == idle and _needed(rows, n, other, board) <= rows[n, MIB + other]:
             return False
     return True
 
 
 @compiled
-def _after(  # noqa: PLR0917 - arrays by position
-    card: int,
-    row: Array,
-    shape: Array,
-    cpu: int,
-    v: Array,
-    w: Array,
-    grid: Array,
-    terms: Array,
-    more: Array,
-    base: Array,
-    ready: int,
-    best: Array,
-    other: Array,
-) -> tuple[int, int, int]:
-    """The node with the pod on this card: value, what usable share gains beside CPU, and how far `base` is filled."""
-    cards, share, idle = shape[S_CARDS], shape[S_SHARE], row[FREE + card]
-    tables, fullest = w.shape[0] - 1, more.shape[0] - 1
-    if cards == 0:
-        value, ready = _value(row, v, w, grid, cpu, v[0], v[0], base, ready, best)
-        return value, 0, ready
-    if idle < WHOLE:
-        value, ready = _value(row, v, w, grid, cpu, v[idle // STEP], v[(idle - share) // STEP], base, ready, best)
-        return value, terms[idle - share] - terms[idle], ready
-    wholes, left = row[WHOLES], row[WHOLES] - cards
-    gain = more[min(left, fullest)] - more[min(wholes, fullest)]
-    if share == WHOLE:
-        value, ready = _value(row, v, w, grid, cpu, w[min(wholes, tables)], w[min(left, tables)], base, ready, best)
-        return value, gain - cards * terms[WHOLE], ready
-    rest, fewer = v[(WHOLE - share) // STEP], w[min(left, tables)]
-    for j in range(other.shape[0]):
-        other[j] = rest[j] + fewer[j]
-    value, ready = _value(row, v, w, grid, cpu, w[min(wholes, tables)], other, base, ready, best)
-    return value, gain + terms[WHOLE - share] - terms[WHOLE], ready
-
-
-@compiled
 def _fill_cell(  # noqa: PLR0917 - arrays by position
-    cell: Array,
-    row: Array,
-    shape: Array,
-    v: Array,
-    w: Array,
-    grid: Array,
+    cells: Array,
+    rows: Array,
+    n: int,
+    board: Array,
+    t: Array,
     parts: Array,
     several: Array,
-    levels: Array,
-    constants: Array,
+    mix: Array,
     base: Array,
     best: Array,
-    other: Array,
 ) -> bool:
-    """Score one node: its card, and the part of the cost that has no price. False: there is no room."""
-    if not _admits(row, shape):
+    """Score one node: its card, and the part of the cost that has no price. False: there is no room.
+
+    The pod's card goes from one row of `t` to another: a begun card to what is left of it; whole cards to fewer, and
+    what is left of the one that is begun stands in `rest`.
+    """
+    if not _admits(rows, n, board):
         return False
-    cards, share, cpu = shape[S_CARDS], shape[S_SHARE], row[CPU] - shape[S_CPU]
-    part, first, last = 0 < share < WHOLE, 0, row[CARDS]
+    cards, share, cpu, kind = board[S_CARDS], board[S_SHARE], rows[n, CPU] - board[S_CPU], rows[n, KIND]
+    part, first, last, wholes = 0 < share < WHOLE, 0, rows[n, CARDS], rows[n, WHOLES]
     if not part:
-        first = _enough_wholes(row, shape) if cards > 0 else 0
+        first = _enough_wholes(rows, n, board) if cards > 0 else 0
         last = first + 1
-    level = _level(levels, cpu)
-    terms, more = parts[row[KIND], level], several[row[KIND], level]
-    usable, q = _usable(row, terms, more), constants[ROUNDING]
-    lowest, ready = NOWHERE, 0
+    level, q, left = _level(mix, cpu), mix[ROUNDING], wholes - cards
+    tables, most = t.shape[0] - STEPS - 1, several.shape[2] - 1
+    usable, lowest, ready = -1, NOWHERE, 0
     for card in range(max(0, first), last):
-        if part and not _takes(row, card, shape):
+        if part and not _takes(rows, n, card, board):
             continue
-        value, gain, ready = _after(card, row, shape, cpu, v, w, grid, terms, more, base, ready, best, other)
-        spoilt = constants[FRAGMENT] * (row[USABLE] - usable - gain - cards * share * MICRO) // 1000
-        fixed = (row[VALUE] - value) // constants[MENUS] + spoilt
+        if usable < 0:
+            usable = _usable(rows, n, parts, several, level)
+        idle, out, into, rest, gain = 0, 0, 0, 0, 0
+        if cards > 0:
+            idle = rows[n, FREE + card]
+            if idle < WHOLE:
+                out, into = idle // STEP, (idle - share) // STEP
+                gain = parts[kind, level, idle - share] - parts[kind, level, idle]
+            else:
+                out, into, rest = STEPS + min(wholes, tables), STEPS + min(left, tables), 0
+                gain = several[kind, level, min(left, most)] - several[kind, level, min(wholes, most)]
+                if share == WHOLE:
+                    gain -= cards * parts[kind, level, WHOLE]
+                else:
+                    rest = (WHOLE - share) // STEP
+                    gain += parts[kind, level, WHOLE - share] - parts[kind, level, WHOLE]
+        value, ready = _value(rows, n, t, mix, cpu, out, into, rest, base, ready, best)
+        spoilt = mix[FRAGMENT] * (rows[n, USABLE] - usable - gain - cards * share * MICRO) // 1000
+        fixed = (rows[n, VALUE] - value) // mix[MENUS] + spoilt
         if (fixed + q // 2) // q < lowest:
             lowest = (fixed + q // 2) // q
-            cell[FIXED], cell[SPOILT], cell[CARD] = fixed, spoilt, card
+            cells[n, FIXED], cells[n, SPOILT], cells[n, CARD] = fixed, spoilt, card
     return bool(lowest != NOWHERE)
 
 
 @compiled
 def _fill_rest(  # noqa: PLR0917 - arrays by position
-    cell: Array, row: Array, shape: Array, chassis: Array, cpu_values: Array, psi: Array, constants: Array
+    cells: Array, rows: Array, n: int, board: Array, chassis: Array, mix: Array
 ) -> None:
     """What prices will be put on."""
-    wholes, cpu, most = row[WHOLES], row[CPU] - shape[S_CPU], cpu_values.shape[0] - 1
-    if shape[S_CARDS] > 0 and row[FREE + cell[CARD]] == WHOLE:
-        wholes -= shape[S_CARDS]
+    wholes, cpu, most = rows[n, WHOLES], rows[n, CPU] - board[S_CPU], mix[LEVELS_AT] - mix[VALUES_AT] - 1
+    if board[S_CARDS] > 0 and rows[n, FREE + cells[n, CARD]] == WHOLE:
+        wholes -= board[S_CARDS]
     for k in range(3):
-        cell[LESS_SLOTS + k] = row[SLOTS + k] - _slots(wholes, cpu, 2 << k, constants[SLOT_CPU + k])
-    cell[LESS_CPU] = cpu_values[min(row[CPU] // CPU_STEP, most)] - cpu_values[min(cpu // CPU_STEP, most)]
-    cell[PSI_HERE] = psi[min(row[LN_PSI] // PSI_STEP, psi.shape[0] - 1)]
-    size = max(1, chassis[row[CHASSIS], C_CPU])
-    cell[BEYOND] = max(0, WHOLE * row[GPUS] * shape[S_CPU] // size - shape[S_CARDS] * shape[S_SHARE])
+        cells[n, LESS_SLOTS + k] = rows[n, SLOTS + k] - _slots(wholes, cpu, 2 << k, mix[SLOT_CPU + k])
+    values = mix[VALUES_AT]
+    cells[n, LESS_CPU] = mix[values + min(rows[n, CPU] // CPU_STEP, most)] - mix[values + min(cpu // CPU_STEP, most)]
+    psi = mix[PSI_AT]
+    cells[n, PSI_HERE] = mix[psi + min(rows[n, LN_PSI] // PSI_STEP, mix[VALUES_AT] - psi - 1)]
+    size = max(1, chassis[rows[n, CHASSIS], C_CPU])
+    cells[n, GROUP], cells[n, LARGE] = rows[n, SUM_GROUP], NOT_LARGE
+    for k in range(3):
+        if board[S_CARDS] > 0 and rows[n, GPUS] == 2 << k:
+            cells[n, LARGE] = k
+    cells[n, BEYOND] = max(0, WHOLE * rows[n, GPUS] * board[S_CPU] // size - board[S_CARDS] * board[S_SHARE])
 
 
 @compiled
-def _priced(cell: Array, row: Array, shape: Array, prices: Array, out: Array) -> int:
-    """What the cell costs now; the parts that prices add are left in `out`."""
-    cards, group = shape[S_CARDS], P_GROUPS + row[SUM_GROUP]
-    floor = prices[group + (prices.shape[0] - P_GROUPS) // 2]
-    out[OUT_TIE] = cards * shape[S_SHARE] * prices[group] + floor * cell[BEYOND]
+def _priced(  # noqa: PLR0917 - arrays by position
+    cells: Array, n: int, board: Array, prices: Array, at: int, out: Array
+) -> int:
+    """What the cell costs at prices from `at` on; the parts that prices add are left in `out`."""
+    cards, group, large = board[S_CARDS], at + P_GROUPS + cells[n, GROUP], cells[n, LARGE]
+    floor = prices[group + (prices.shape[0] - at - P_GROUPS) // 2]
+    out[OUT_TIE] = cards * board[S_SHARE] * prices[group] + floor * cells[n, BEYOND]
     out[OUT_SLOTS] = 0
     out[OUT_DRAIN] = 0
     for k in range(3):
-        out[OUT_SLOTS] += prices[P_SLOT + k] * cell[LESS_SLOTS + k]
-        if cards > 0 and row[GPUS] == 2 << k:
-            out[OUT_DRAIN] = (prices[P_DRAIN + k] * cell[PSI_HERE] >> PSI_BITS) * shape[S_STAYS] >> PSI_BITS
-    out[OUT_CPU] = prices[P_CPU] * cell[LESS_CPU] // (64 * 64)
-    return int(cell[FIXED] + out[OUT_TIE] + out[OUT_SLOTS] + out[OUT_CPU] + out[OUT_DRAIN])
+        out[OUT_SLOTS] += prices[at + P_SLOT + k] * cells[n, LESS_SLOTS + k]
+    if large != NOT_LARGE:
+        drain = prices[at + P_DRAIN + large] * cells[n, PSI_HERE] >> PSI_BITS
+        out[OUT_DRAIN] = drain * board[S_STAYS] >> PSI_BITS
+    out[OUT_CPU] = prices[at + P_CPU] * cells[n, LESS_CPU] // (64 * 64)
+    return int(cells[n, FIXED] + out[OUT_TIE] + out[OUT_SLOTS] + out[OUT_CPU] + out[OUT_DRAIN])
 
 
 @compiled
@@ -520,21 +522,19 @@ def put_key(keys: Array, blocks: Array, board: Array, node: int, key: int) -> No
 
 @compiled
 def _price_anew(  # noqa: PLR0917 - arrays by position
-    rows: Array,
     seats: Array,
-    shape: Array,
+    board: Array,
     prices: Array,
     rounding: int,
     keys: Array,
     cells: Array,
     blocks: Array,
-    board: Array,
     out: Array,
 ) -> None:
-    """Prices have moved: every key of the shape, from the cells as they are."""
+    """Prices have moved: every key of the shape, from the cells as they are. Those of odd nodes have not been seen."""
     for n in range(keys.shape[0]):
-        if keys[n] != NOWHERE and not rows[n, ODD]:
-            keys[n] = _key(_priced(cells[n], rows[n], shape, prices, out), rounding, seats[n])
+        if keys[n] != NOWHERE and cells[n, SEEN] != 0:
+            keys[n] = _key(_priced(cells, n, board, prices, 0, out), rounding, seats[n])
     for b in range(blocks.shape[0]):
         blocks[b] = _least_of(keys, b)
     for p in range(prices.shape[0]):
@@ -562,39 +562,37 @@ def _best_two(keys: Array, blocks: Array, out: Array) -> int:
 
 @compiled
 def _answer(  # noqa: PLR0917 - arrays by position
-    rows: Array,
     seats: Array,
-    shape: Array,
+    board: Array,
     prices: Array,
     rounding: int,
     keys: Array,
     cells: Array,
     blocks: Array,
-    board: Array,
     out: Array,
 ) -> None:
     """The best node of one board, with the parts of its cost."""
     for p in range(prices.shape[0]):
         if board[B_PRICES + p] != prices[p]:
-            _price_anew(rows, seats, shape, prices, rounding, keys, cells, blocks, board, out)
+            _price_anew(seats, board, prices, rounding, keys, cells, blocks, out)
             break
     n = _best_two(keys, blocks, out)
     out[OUT_NODE], out[OUT_CARD], out[OUT_FEASIBLE] = n, cells[n, CARD], board[B_FEASIBLE]
-    _priced(cells[n], rows[n], shape, prices, out)
+    _priced(cells, n, board, prices, 0, out)
     out[OUT_SPOILT] = cells[n, SPOILT]
     out[OUT_DROP] = cells[n, FIXED] - cells[n, SPOILT]
 
 
 @compiled
-def _alike(row: Array, other: Array) -> bool:
+def _alike(rows: Array, one: int, other: int) -> bool:
     """Two nodes on which everything costs the same: empty ones of one kind, mostly."""
     for column in range(ADMITS, FREE):
-        if row[column] != other[column]:
+        if rows[one, column] != rows[other, column]:
             return False
-    for card in range(row[CARDS]):
-        if row[FREE + card] != other[FREE + card] or row[MIB + card] != other[MIB + card]:
+    for card in range(rows[one, CARDS]):
+        if rows[one, FREE + card] != rows[other, FREE + card] or rows[one, MIB + card] != rows[other, MIB + card]:
             return False
-        if row[CAPACITY + card] != other[CAPACITY + card]:
+        if rows[one, CAPACITY + card] != rows[other, CAPACITY + card]:
             return False
     return True
 
@@ -602,108 +600,137 @@ def _alike(row: Array, other: Array) -> bool:
 @compiled
 def _absorb(  # noqa: PLR0917 - arrays by position
     rows: Array,
-    changed: Array,
-    v: Array,
-    w: Array,
-    grid: Array,
+    log: Array,
+    first: int,
+    last: int,
+    t: Array,
     parts: Array,
     several: Array,
-    levels: Array,
     chassis: Array,
-    constants: Array,
+    mix: Array,
     totals: Array,
     base: Array,
     best: Array,
 ) -> None:
     """Each changed node: its value, usable share and slots, and the sums of the cluster."""
     before = -1
-    for i in range(changed.shape[0]):
-        row = rows[changed[i]]
-        if row[BASED] == row[VERSION]:
+    for i in range(max(0, first), last):
+        n = int(log[i]) if first >= 0 else i
+        if rows[n, BASED] == rows[n, VERSION]:
             continue
-        row[BASED] = row[VERSION]
-        _take_out(row, totals)
-        if not row[ADMITS]:
+        rows[n, BASED] = rows[n, VERSION]
+        _take_out(rows[n], totals)
+        if not rows[n, ADMITS]:
             continue
-        _put_in(row, totals, chassis, constants)
-        if before >= 0 and _alike(row, rows[before]):
-            row[USABLE], row[VALUE] = rows[before, USABLE], rows[before, VALUE]
+        _put_in(rows[n], totals, chassis, mix)
+        if before >= 0 and _alike(rows, n, before):
+            rows[n, USABLE], rows[n, VALUE] = rows[before, USABLE], rows[before, VALUE]
             continue
-        before = changed[i]
-        level, kind = _level(levels, row[CPU]), row[KIND]
-        row[USABLE] = _usable(row, parts[kind, level], several[kind, level])
-        row[VALUE], _ = _value(row, v, w, grid, row[CPU], v[0], v[0], base, 0, best)
+        before = n
+        rows[n, USABLE] = _usable(rows, n, parts, several, _level(mix, rows[n, CPU]))
+        rows[n, VALUE], _ = _value(rows, n, t, mix, rows[n, CPU], 0, 0, 0, base, 0, best)
+
+
+@compiled
+def _catch_up(  # noqa: PLR0917 - arrays by position
+    rows: Array,
+    seats: Array,
+    log: Array,
+    first: int,
+    last: int,
+    cells: Array,
+    keys: Array,
+    blocks: Array,
+    board: Array,
+    out: Array,
+    t: Array,
+    parts: Array,
+    several: Array,
+    chassis: Array,
+    mix: Array,
+    base: Array,
+    best: Array,
+) -> None:
+    """One board: the keys of the nodes that it has not seen as they are."""
+    before = -1
+    for i in range(max(0, first), last):
+        n = int(log[i]) if first >= 0 else i
+        if cells[n, SEEN] == rows[n, VERSION] or rows[n, ODD]:
+            continue
+        cells[n, SEEN] = rows[n, VERSION]
+        key, fits = NOWHERE, cells[n, SHUT_OUT] == 0
+        if fits and before >= 0 and _alike(rows, n, before):
+            fits = keys[before] != NOWHERE
+            for column in range(FIXED, CELL):
+                cells[n, column] = cells[before, column]
+        elif fits:
+            before = n
+            fits = _fill_cell(cells, rows, n, board, t, parts, several, mix, base, best)
+            if fits:
+                _fill_rest(cells, rows, n, board, chassis, mix)
+        if fits:
+            key = _key(_priced(cells, n, board, board, B_PRICES, out), mix[ROUNDING], seats[n])
+        put_key(keys, blocks, board, n, key)
 
 
 @compiled
 def settle(  # noqa: PLR0917 - arrays by position
     rows: Array,
     seats: Array,
-    changed: Array,
-    late: Array,
+    log: Array,
+    changed: int,
+    late: int,
+    last: int,
     which: int,
-    shapes: Array,
-    welcome: Array,
-    v: Array,
-    w: Array,
-    grid: Array,
+    size: int,
+    cells: Array,
+    keys: Array,
+    blocks: Array,
+    boards: Array,
+    out: Array,
+    t: Array,
     parts: Array,
     several: Array,
-    levels: Array,
-    cpu_values: Array,
-    psi: Array,
+    mix: Array,
     tied: Array,
     chassis: Array,
-    constants: Array,
     totals: Array,
     prices: Array,
     memo: Array,
     inside: Array,
-    keys: Array,
-    cells: Array,
-    blocks: Array,
-    boards: Array,
-    out: Array,
 ) -> None:
-    """Take in the nodes in `changed`; then, if `which` is a board, name the best node of its shape and the next one.
+    """Take in the nodes that changed; then, if `which` is a board, name the best node of its shape and the next one.
 
-    1. each changed node: its value, usable share and slots, and the sums of the cluster
-    2. the board: the nodes in `late`, which it has not seen yet
+    `changed` and `late` are places in `log`, up to `last`; -1 is every one of the `size` nodes.
+
+    1. the nodes from `changed` on: their value, usable share and slots, and the sums of the cluster
+    2. the board: the nodes from `late` on, which it has not seen yet
     3. prices, from the sums; all keys of the board again if these are not the prices they were made with; the least key
     """
-    base, other = np.empty(v.shape[1], np.int32), np.empty(v.shape[1], np.int32)
-    best, rounding = np.empty(constants[MENUS], np.int32), constants[ROUNDING]
-    _absorb(rows, changed, v, w, grid, parts, several, levels, chassis, constants, totals, base, best)
-    before = -1
-    for i in range(late.shape[0]):
-        n = late[i]
-        row, cell, shape = rows[n], cells[n, which], shapes[which]
-        if cell[SEEN] == row[VERSION] or row[ODD]:
-            continue
-        cell[SEEN] = row[VERSION]
-        key, fits = NOWHERE, welcome[n, which] != 0
-        if fits and before >= 0 and _alike(row, rows[before]):
-            fits = keys[which, before] != NOWHERE
-            cell[FIXED:] = cells[before, which, FIXED:]
-        elif fits:
-            before = n
-            fits = _fill_cell(cell, row, shape, v, w, grid, parts, several, levels, constants, base, best, other)
-            if fits:
-                _fill_rest(cell, row, shape, chassis, cpu_values, psi, constants)
-        if fits:
-            key = _key(_priced(cell, row, shape, boards[which, B_PRICES:], out), rounding, seats[n])
-        put_key(keys[which], blocks[which], boards[which], n, key)
-    _price(totals, constants, tied, prices, memo, inside)
+    base, best = np.empty(t.shape[1:], np.int32), np.empty(t.shape[2], np.int32)
+    until = last if changed >= 0 else size
+    _absorb(rows, log, changed, until, t, parts, several, chassis, mix, totals, base, best)
     if which >= 0:
-        _answer(
+        until = last if late >= 0 else size
+        _catch_up(
             rows,
             seats,
-            shapes[which],
-            prices,
-            rounding,
+            log,
+            late,
+            until,
+            cells[which],
             keys[which],
-            cells[:, which],
             blocks[which],
             boards[which],
             out,
+            t,
+            parts,
+            several,
+            chassis,
+            mix,
+            base,
+            best,
         )
+    _price(totals, mix, tied, prices, memo, inside)
+    if which >= 0:
+        _answer(seats, boards[which], prices, mix[ROUNDING], keys[which], cells[which], blocks[which], out)

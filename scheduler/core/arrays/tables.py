@@ -11,7 +11,7 @@ less its price.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scheduler.core.arrays import kernels as k
 from scheduler.core.menu.classes import PodClass, mean_lifetime, pod_classes, typical
 from scheduler.core.menu.cpu_value import CPU_STEPS, cpu_menus
-from scheduler.core.menu.demand import Demand, demand_of
+from scheduler.core.menu.demand import Demand, demand_of, fragment_weight
 from scheduler.core.menu.drain import PSI, minus_ln_q, stays
 from scheduler.core.menu.draw import Menu, draw_menus
 from scheduler.core.menu.spoil import Kind, cpu_levels, cut, usable_tables
@@ -30,6 +30,7 @@ from scheduler.core.menu.ties import Chassis, Ties, ties_of
 from scheduler.core.menu.value import MAX_WHOLES
 
 Ints = NDArray[Any]
+T = TypeVar("T")
 
 GRID = np.array(CPU_PRICES, np.int64)
 PSI_TABLE = np.array(PSI, np.int64)
@@ -39,23 +40,20 @@ CPU_PIECE = 8
 
 
 class ValueTables(msgspec.Struct, frozen=True):
-    """v[step][price x menu] and w[whole cards][price x menu], in micro."""
+    """t[row][price][menu] in micro: a row for each step of a begun card, then one for each number of whole cards."""
 
-    menus: int
-    v: Ints
-    w: Ints
+    t: Ints
 
 
 def empty_tables(menus: int) -> ValueTables:
     """Nothing is worth anything."""
-    width = menus * len(CPU_PRICES)
-    return ValueTables(menus, np.zeros((STEPS, width), np.int32), np.zeros((MAX_WHOLES + 1, width), np.int32))
+    return ValueTables(np.zeros((STEPS + MAX_WHOLES + 1, len(CPU_PRICES), menus), np.int32))
 
 
 def fill_menu(tables: ValueTables, place: int, menu: Menu) -> None:
     """One menu into its place."""
     items = [(item.cards, item.steps, item.cpu_milli, item.worth_micro) for item in menu if item.cards <= MAX_WHOLES]
-    k.fill_menu(tables.v, tables.w, place, tables.menus, np.array(items, np.int64).reshape(-1, 4), GRID)
+    k.fill_menu(tables.t, place, np.array(items, np.int64).reshape(-1, 4), GRID)
 
 
 def value_tables(menus: Sequence[Menu]) -> ValueTables:
@@ -106,17 +104,23 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     """[kind][CPU level][free share]"""
     several: Ints
     """[kind][CPU level][whole cards]"""
-    levels: Ints
     tied: Ints
     """[set] = groups as bits, odds or share."""
     chassis: Ints
     """[chassis] = group, CPU."""
     constants: Ints
+    """The whole mix, in the order of `kernels`."""
 
     @property
     def fragment_weight(self) -> int:
         """In thousandths; 0 while nothing is known."""
         return int(self.constants[k.FRAGMENT])
+
+    @property
+    def levels(self) -> list[int]:
+        """Distinct CPU sizes, ascending."""
+        found: list[int] = self.constants[self.constants[k.LEVELS_AT] :].tolist()
+        return found
 
     @staticmethod
     def of(tables: Tables, kinds: Sequence[Kind], chassis: Sequence[Chassis]) -> Reach:
@@ -129,10 +133,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
             demand=demand,
             parts=np.stack([parts for parts, _ in pairs]),
             several=np.stack([several for _, several in pairs]),
-            levels=np.array(cpu_levels(common), np.int64),
             tied=np.array(demand.ties.sets, np.int64).reshape(-1, 2),
             chassis=_grouped(demand.ties, chassis),
-            constants=constants_of(tables.terms, demand, knows=bool(common)),
+            constants=mix_of(constants_of(tables.terms, demand, knows=bool(common)), tables, cpu_levels(common)),
         )
 
     def stretched(self, tables: Tables, chassis: Sequence[Chassis]) -> Reach:
@@ -153,7 +156,7 @@ def constants_of(terms: MenuTerms, demand: Demand, *, knows: bool) -> Ints:
     found[k.MENUS], found[k.ROUNDING], found[k.FRAGMENT] = (
         terms.menus,
         terms.rounding_milli * MICRO,
-        terms.fragment_weight * knows,
+        fragment_weight(demand, terms) * knows,
     )
     found[k.SLOT_CPU : k.SLOT_CPU + 3] = demand.slot_cpu_milli
     found[k.SLOT_SHARE : k.SLOT_SHARE + 3] = demand.slot_shares
@@ -164,6 +167,14 @@ def constants_of(terms: MenuTerms, demand: Demand, *, knows: bool) -> Ints:
     found[k.CPU_W], found[k.CPU_T] = terms.cpu_weight, terms.cpu_threshold
     found[k.DRAIN_W], found[k.DRAIN_T] = terms.drain_weight, terms.drain_threshold
     return found
+
+
+def mix_of(constants: Ints, tables: Tables, levels: Sequence[int]) -> Ints:
+    """Everything of one mix that is a list of numbers, as one list: each array more costs a call 0.1 us."""
+    parts = [constants, GRID, PSI_TABLE, tables.cpu_values, np.array(levels, np.int64)]
+    at = np.cumsum([len(part) for part in parts]).tolist()
+    constants[[k.PSI_AT, k.VALUES_AT, k.LEVELS_AT]] = at[1:4]
+    return np.concatenate(parts)
 
 
 def building(
@@ -177,7 +188,7 @@ def building(
     values = empty_tables(terms.menus)
     for place, menu in enumerate(menus):
         fill_menu(values, place, menu)
-        if place % 2:
+        if place % 4 == 3:  # noqa: PLR2004 - four menus
             yield
     cpu_values = np.zeros(CPU_STEPS, np.int64)
     sizes = np.array(cpu_menus(classes, terms.seed + 1), np.int64).reshape(-1, 2)
@@ -197,14 +208,14 @@ def building(
     )
 
 
-def finish(piecewise: Generator[None, None, Tables]) -> Tables:
+def finish(piecewise: Generator[None, None, T]) -> T:
     """The rest at once."""
     while True:
         try:
             next(piecewise)
         except StopIteration as done:
-            tables: Tables = done.value
-            return tables
+            found: T = done.value
+            return found
 
 
 def build(terms: MenuTerms, counts: Mapping[str, int], service: Mapping[str, tuple[int, int]]) -> Tables:

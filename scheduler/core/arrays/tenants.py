@@ -6,7 +6,12 @@ remembered as the number of its class; other lifetimes are one short list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bus.ledger.learning import mix_key
 from bus.ledger.state import RequestState
@@ -15,7 +20,10 @@ from scheduler.core.locality import Requests, any_tagged
 
 SLACK = 4096
 MOST = 1 << 30
-"""Of one node: 64 residents that never leave are 2^30 already, and a row holds 32 bits. psi is 0 from 14 x 2^16 on."""
+"""Of one node: a row holds 32 bits."""
+LONG = 14 << 16
+"""Of one resident: psi is 0 from here on, so that more makes no difference; and sums of what is cut can be taken apart
+again when somebody leaves."""
 
 
 class Tenants:
@@ -44,11 +52,19 @@ class Tenants:
 
     def expect(self, uid: RequestUid, key: str) -> None:
         """A pod without tags or terms that will live somewhere: it need not be looked at any more."""
+        self._of[uid] = self.number(key)
+
+    def settle(self, uid: RequestUid, number: int) -> None:
+        """The same for a class whose number is known."""
+        self._of[uid] = number
+
+    def number(self, key: str) -> int:
+        """The number of a class, new or not."""
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._minus_ln)
-            self._minus_ln.append(self._leaves(key))
-        self._of[uid] = number
+            self._minus_ln.append(min(LONG, self._leaves(key)))
+        return number
 
     def _meet(self, request: RequestState, requests: Requests) -> None:
         self.expect(request.uid, mix_key(request.request))
@@ -56,6 +72,28 @@ class Tenants:
             self._tagged.add(request.uid)
         if request.request.pod_anti_affinity.required:
             self._repelling.add(request.uid)
+
+    def sums(
+        self, groups: Sequence[Collection[RequestUid]], requests: Requests, leaves: Callable[[str], int]
+    ) -> NDArray[Any]:
+        """`minus_ln` of many nodes at once with other lifetimes: 0.1 us a resident."""
+        for uid in [uid for uids in groups for uid in uids if uid not in self._of]:
+            self._meet(requests[uid], requests)
+        counts = np.fromiter(map(len, groups), np.int64, len(groups))
+        numbers = np.fromiter(map(self._of.__getitem__, chain.from_iterable(groups)), np.int64, int(counts.sum()))
+        minus_ln = np.array([min(LONG, leaves(key)) for key in self._numbers], np.int64)
+        running = np.concatenate([[0], minus_ln[numbers].cumsum()])
+        ends = counts.cumsum()
+        found: NDArray[Any] = np.minimum(MOST, running[ends] - running[ends - counts])
+        return found
+
+    def minus_ln_of(self, uid: RequestUid, requests: Requests) -> int | None:
+        """-ln q of one; None: it is not known and gone, or somebody carries tags."""
+        number = self._of.get(uid)
+        if number is None and uid in requests:
+            self._meet(requests[uid], requests)
+            number = self._of[uid]
+        return None if number is None or self._tagged else self._minus_ln[number]
 
     def any_tagged(self, residents: Collection[RequestUid]) -> bool:
         """Whether some of them carry tags."""
@@ -70,7 +108,7 @@ class Tenants:
     def learn(self, leaves: Callable[[str], int], living: Requests) -> None:
         """Other lifetimes; those that are gone are forgotten once they are many."""
         self._leaves = leaves
-        self._minus_ln = [leaves(key) for key in self._numbers]
+        self._minus_ln = [min(LONG, leaves(key)) for key in self._numbers]
         if len(self._of) > 2 * len(living) + SLACK:
             self._of = {uid: number for uid, number in self._of.items() if uid in living}
             self._tagged = {uid for uid in self._tagged if uid in living}

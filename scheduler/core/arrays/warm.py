@@ -30,8 +30,8 @@ def warm_up() -> None:
         state.coming, state.coming_at = _MIX, 1
         state.learned, state.learned_at = ({}, 0) if coming else (_MIX, 1)
         cluster.learn(state)
-        board, _ = cluster.cheapest(_SHAPE, lambda _: None)
-    cluster.boards.put(board, 0, 0)
+        cluster.cheapest(_SHAPE, lambda _: None)
+    cluster.boards.put(cluster.boards.of(_SHAPE, cluster.tables), 0, 0)
     node_value(cluster.tables.values, 1000, [1000, 500])
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from bus.ledger.state import CardState, NodeState
 from contracts.outcomes import Reason
+from scheduler.core.feasibility.card_acquired import acquired
 from scheduler.core.feasibility.card_health import healthy, offered_here, present, uncordoned
 from scheduler.core.feasibility.card_links import links_reason
 from scheduler.core.feasibility.card_locality import affinity, anti_affinity, exclusion
@@ -52,6 +53,7 @@ NODE_RULES: tuple[NodeRule, ...] = (
 CARD_RULES: tuple[CardRule, ...] = (
     present,  # a card that is not there has no other property
     offered_here,  # nor one that is sold elsewhere
+    acquired,  # nor one that others may be using
     healthy,  # nor has a broken one
     uncordoned,  # an operator's word stands above any number
     sharing_mode,  # a property of the card: no waiting helps

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from contracts.units import WHOLE_CARD
+from scheduler.core.mix import Class
 from scheduler.core.request import Shape
 
 PRIOR = 3
@@ -99,3 +100,9 @@ def typical(classes: Sequence[PodClass]) -> tuple[PodClass, ...]:
         left -= each.weight * 100
         chosen.append(each)
     return tuple(chosen)
+
+
+def typical_by_lifetime(counts: Mapping[str, int], service: Mapping[str, tuple[int, int]]) -> tuple[Class, ...]:
+    """The typical classes as a `Mix` takes them, weighted by arrivals x mean lifetime in seconds."""
+    found = typical(pod_classes(counts, service, by_lifetime=True))
+    return tuple(Class(each.cpu_milli, each.cards, each.share_milli, each.models, each.weight) for each in found)

@@ -34,6 +34,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """Their mean CPU."""
     cpu_per_milli: int = 0
     """Milli-cores asked per milli of cards, in 1/65536."""
+    parts: int = 0
+    """Share of pods that ask for a part of a card in the demand for cards, in 1/65536."""
     ties: Ties = Ties()
 
 
@@ -75,6 +77,7 @@ def demand_of(classes: Sequence[PodClass], chassis: Sequence[Chassis], *, by_sha
         slot_shares=tuple(ONE * sum(each.demand for each in group) // total for group in several),
         slot_cpu_milli=tuple(_mean_cpu(group) for group in several),
         cpu_per_milli=ONE * sum(each.weight * each.cpu_milli for each in classes) // total,
+        parts=ONE * sum(each.demand for each in classes if each.share_milli < WHOLE_CARD) // total,
         ties=ties,
     )
 
@@ -82,6 +85,12 @@ def demand_of(classes: Sequence[PodClass], chassis: Sequence[Chassis], *, by_sha
 def _mean_cpu(group: Sequence[PodClass]) -> int:
     weight = sum(each.weight for each in group)
     return sum(each.weight * each.cpu_milli for each in group) // weight if weight else 0
+
+
+def fragment_weight(demand: Demand, terms: MenuTerms) -> int:
+    """In thousandths: as it stands, and more of it the more of the demand beyond a half is for parts of cards."""
+    beyond_half = max(0, 2 * demand.parts - ONE)
+    return terms.fragment_weight + terms.fragment_parts * beyond_half // ONE
 
 
 def ramp(pressure: int, threshold: int) -> int:

@@ -40,6 +40,10 @@ class MenuTerms(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     fragment_weight: int = 1000
     """Of the growth of the fragment (FGD): with departures the next pod counts as much as the best mix. 500 to 1000
     are alike on most mixes; shares alone want 1000."""
+    fragment_parts: int = 2000
+    """Added to that weight where all demand is for parts of cards; half as much where three quarters are, nothing up
+    to a half. Such cards are filled again and again by the next pod, not by the best mix: 1000 won 0.2 points of
+    gpushare100 and 3000 won 0.3; with 53 % parts (gpushare60) 1000 changed nothing."""
     by_shape: bool = True
     """Pods are tied by models, cards and CPU, and pressure is a ratio of odds (`ties`); else by models alone."""
     tie_weight: int = 1000
@@ -75,6 +79,7 @@ ARRIVALS = MenuTerms(
     menu_size=32,
     rounding_milli=20,
     fragment_weight=0,
+    fragment_parts=0,
     by_shape=False,
     tie_weight=500,
     tie_threshold=900,
@@ -86,7 +91,14 @@ ARRIVALS = MenuTerms(
 start late, because room kept for tied pods is lost to the others for good."""
 
 FRAGMENTS = MenuTerms(
-    menu_size=0, tie_weight=0, tie_standing=0, tie_floor=0, slot_weight=0, cpu_weight=0, drain_weight=0
+    menu_size=0,
+    fragment_parts=0,
+    tie_weight=0,
+    tie_standing=0,
+    tie_floor=0,
+    slot_weight=0,
+    cpu_weight=0,
+    drain_weight=0,
 )
 """No menus and no prices: what is left is the fragment, its classes weighted by lifetime. To compare with."""
 

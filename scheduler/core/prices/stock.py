@@ -17,13 +17,19 @@ Kind = tuple[str, int, int]
 """Model, cards and milli-cores of a node."""
 
 
+MIXES = 2
+"""By arrivals and by lifetime: policies of both kinds may take turns."""
+
+
 class Stock:
     """Nodes by their kind."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, Kind] = {}
-        self._priced: PricedMix | None = None
-        self._of: Mix | None = None
+        self._priced: list[tuple[Mix, PricedMix]] = []
+        """The mixes that were asked for last, latest first; right for the hardware of `_pools`."""
+        self._pools: tuple[Pool, ...] = ()
+        self._changed = False
 
     def refresh(self, node: NodeState) -> None:
         """The node as it is now."""
@@ -35,12 +41,12 @@ class Stock:
         kind = (model, len(cards), facts.allocatable_cpu_milli)
         if self._kinds.get(node.name) != kind:
             self._kinds[node.name] = kind
-            self._of = None
+            self._changed = True
 
     def drop(self, name: str) -> None:
         """It is gone."""
         if self._kinds.pop(name, None) is not None:
-            self._of = None
+            self._changed = True
 
     def priced(self, mix: Mix) -> Mix:
         """The mix with prices; as it is while nothing was learned.
@@ -50,12 +56,21 @@ class Stock:
         """
         if not mix.classes or not self._kinds:
             return mix
-        if self._of is not mix or self._priced is None:
-            pools = self.pools()
-            if self._priced is None or self._priced.classes != mix.classes or self._priced.pools != pools:
-                self._priced = PricedMix(mix.classes, pools)
-            self._of = mix
-        return self._priced
+        self._forget_other_hardware()
+        for known, found in self._priced:
+            if known is mix:
+                return found
+        alike = (found for _, found in self._priced if found.classes == mix.classes)
+        made = next(alike, None) or PricedMix(mix.classes, self._pools)
+        self._priced = [(mix, made), *self._priced][:MIXES]
+        return made
+
+    def _forget_other_hardware(self) -> None:
+        """A node came, went, or is of another kind now: prices stand if it is the same hardware all the same."""
+        if self._changed:
+            pools, self._changed = self.pools(), False
+            if pools != self._pools:
+                self._pools, self._priced = pools, []
 
     def pools(self) -> tuple[Pool, ...]:
         """Equal nodes together, by kind."""

@@ -21,7 +21,9 @@
     places      of two places, the better one
     nominate    over all nodes: a place for a request, or for a gang, once others have left
     drain       a place to be waited for until others end by themselves
+    renominate  nominations decided again, from the log
     proof       the rules of feasibility asked of a place before anybody is told to leave
+    moves       one pod that could be elsewhere and make room: advice, nobody is moved
     trial       a state to try the members of a gang in, one after the other
 
     told        where a request stands in the queue, in numbers

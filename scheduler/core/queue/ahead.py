@@ -48,8 +48,7 @@ class Ahead:
     ) -> Iterator[tuple[RequestState, ...]]:
         """Blocked units in queue order, without those that have a place in sight; `asking`: of those who may ask."""
         desk, pending = self.desk, self.desk.state.pending
-        blocked = (lane for lane in desk.waiting.blocked_lanes() if lane.asks or not asking)
-        lanes = (lane for lane in blocked if wanted(pending[lane.uids[0]]))
+        lanes = (lane for lane in desk.waiting.blocked_lanes(asking=asking) if wanted(pending[lane.uids[0]]))
         gangs = (key for key in self.gangs.blocked() if all(map(wanted, desk.teams.waiting(key))))
         order = desk.ordered(lanes, gangs)
         while (unit := order.next()) is not None:
@@ -71,7 +70,7 @@ class Ahead:
                 yield members
 
     def _submitted(self) -> Iterator[int]:
-        yield from (lane.ages[0][0] for lane in self.desk.waiting.blocked_lanes())
+        yield self.desk.waiting.oldest_ms or 0
         for key in self.gangs.blocked():
             yield from (member.accepted.submitted_ms for member in self.desk.teams.waiting(key))
 

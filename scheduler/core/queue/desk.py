@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import Nominated, NominationEnded, Record, Reserved
 from contracts.messages import Value
+from scheduler.core.message_room import MESSAGE_BYTES
 from scheduler.core.placer import Placer
 from scheduler.core.queue import quota
 from scheduler.core.queue.fair import Capacity, Fairness, capacity_of
@@ -57,12 +58,14 @@ class Desk:
         self.state = state
         self.placer = placer
         self.write, self.full = write, full
+        self.room: Callable[[], int] = lambda: MESSAGE_BYTES
+        """Bytes of records that the message of this commit still takes."""
         self.rules = rules
         self.policy = policy
         self.teams = Teams(state)
         self.waiting = Waiting()
         self.search = Search(state, Loads(state), self.teams)
-        self.searched = Searched(state)
+        self.searched = Searched(state, self.teams)
         self.improved: dict[str, None] = dict.fromkeys(state.nodes)
         """Nodes where something is free that was not."""
         self.left_behind: dict[str, None] = {

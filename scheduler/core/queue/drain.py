@@ -18,8 +18,7 @@ for a half of the cluster would wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from heapq import nsmallest
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -27,10 +26,11 @@ from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import Nominated
 from contracts.units import RequestUid
 from scheduler.core.queue.loads import CardLoad, NodeLoad, load_of
-from scheduler.core.queue.nominate import TRIES, Search
+from scheduler.core.queue.nominate import VERSION, Search
 from scheduler.core.queue.order import waited_ms
 from scheduler.core.queue.proof import fits_after, placement_on
 from scheduler.core.queue.trial import Trial
+from scheduler.core.queue.victims import of_one_group
 from scheduler.core.request import Shape, memory_on, shape_for
 
 DRAIN_AFTER_MS = 300_000
@@ -55,6 +55,12 @@ class Site(msgspec.Struct, frozen=True, order=True):
 def due(unit: Iterable[RequestState], now_ms: int) -> bool:
     """Whether smaller requests have passed it for long enough."""
     return any(waited_ms(request, now_ms) >= DRAIN_AFTER_MS for request in unit)
+
+
+def promised_nodes(state: LedgerState) -> dict[str, None]:
+    """Where somebody has told how long it expects to run."""
+    placed = (r for r in state.requests.values() if r.placement is not None and r.request.expected_s is not None)
+    return {r.placement.node: None for r in placed if r.placement is not None}
 
 
 def ends_ms(request: RequestState, now_ms: int) -> int:
@@ -94,12 +100,13 @@ def _one(
     sites = []
     for name in names:
         node = state.nodes.get(name)
-        if node is not None and search.possible(shape, node):
+        cards = search.possible(shape, node) if node is not None else None
+        if node is not None and cards is not None:
             load = load_of(state, node) if name in trial.changed else next(iter(search.loads.of((name,))))
-            site = _site(state, load, shape)
+            site = _site(state, load, cards, shape)
             if site is not None and not (known_only and site.at_ms == UNKNOWN_MS):
                 sites.append(site)
-    for site in nsmallest(TRIES, sites):
+    for site in sorted(sites):
         record = _record(state, request, shape, site)
         if fits_after(state, shape, record, site.uids):
             return record
@@ -112,28 +119,29 @@ def _record(state: LedgerState, request: RequestState, shape: Shape, site: Site)
         placement=placement_on(state.nodes[site.node], shape, site.cards),
         why="drains",
         expected_ms=None if site.at_ms == UNKNOWN_MS else site.at_ms,
+        version=VERSION,
     )
 
 
-def _site(state: LedgerState, load: NodeLoad, shape: Shape) -> Site | None:
+def _site(state: LedgerState, load: NodeLoad, cards: Collection[str], shape: Shape) -> Site | None:
     """The cards of a node that are free first, and when that is."""
     options = []
     for position, card in enumerate(load.cards):
-        found = _card_ends(state, card, shape)
+        found = _card_ends(state, card, shape) if card.uuid in cards else None
         if found is not None:
             options.append((*found, position, card.uuid))
-    if len(options) < shape.cards:
+    chosen = of_one_group(load, shape, sorted(options), lambda option: option[4])
+    if chosen is None:
         return None
-    chosen = sorted(options)[: shape.cards]
     at_ms = max((option[0] for option in chosen), default=state.clock_ms)
     for_node = _node_ends(state, load, shape)
     if for_node is None:
         return None
     uids = {uid for option in chosen for uid in option[3]} | for_node[1]
-    cards = tuple(option[5] for option in sorted(chosen, key=lambda option: option[4]))
+    uuids = tuple(option[5] for option in sorted(chosen, key=lambda option: option[4]))
     held = sum(option[2] for option in chosen)
     when = max(at_ms, for_node[0])
-    return Site(when, len(uids), held, load.tie, load.name, cards, tuple(sorted(uids)))
+    return Site(when, len(uids), held, load.tie, load.name, uuids, tuple(sorted(uids)))
 
 
 def _card_ends(state: LedgerState, card: CardLoad, shape: Shape) -> tuple[int, int, int, tuple[RequestUid, ...]] | None:

@@ -21,7 +21,11 @@ from scheduler.core.request import shape_for
 LOOKED_AT = 32
 """Units, in queue order, that are offered what others leave behind, or a place that is kept for a later time."""
 
+LENT = "uses the place until its time"
+"""Ends the reason of a nomination that stands again in the same commit."""
+
 Unit = tuple[RequestState, ...]
+Moment = tuple[int, int, int]
 Blocked = Callable[[Callable[[RequestState], bool]], Iterator[Unit]]
 """Units in queue order all of whose members are wanted."""
 
@@ -32,15 +36,15 @@ class First:
     Args:
         desk: shared.
         blocked: units that find no room and have no place in sight.
-        submitted: when the first of each blocked lane and of each blocked gang was submitted, milliseconds, 0 = not
-            known, in no order: cheaper than their order.
+        submitted: when the oldest of all and the members of each blocked gang were submitted, milliseconds, 0 = not
+            known, in no order: whether anybody could be due, without looking at everybody.
     """
 
     def __init__(self, desk: Desk, blocked: Blocked, submitted: Callable[[], Iterable[int]]) -> None:
         self.desk = desk
         self.blocked = blocked
         self.submitted = submitted
-        self._in_vain: dict[Same, tuple[int, int]] = {}
+        self._in_vain: dict[Same, Moment] = {}
         """The one for whom no place could be kept, and `_moment` at that time."""
 
     def serve(self) -> None:
@@ -67,10 +71,10 @@ class First:
         if records is not None and desk.within(first, records):
             desk.nominate(records)
 
-    def _moment(self) -> tuple[int, int]:
-        """What a search rests on: the nodes, and the time if the ends of some are known."""
-        state = self.desk.state
-        return len(state.touched), state.clock_ms if self.desk.promised else 0
+    def _moment(self) -> Moment:
+        """What a search rests on: the nodes; and the time, if the ends of some are known, also of those who begin."""
+        state, timed = self.desk.state, bool(self.desk.promised)
+        return len(state.touched), state.clock_ms if timed else 0, len(state.began) if timed else 0
 
     def _somebody_is_due(self) -> bool:
         before_ms = self.desk.state.clock_ms - drain.DRAIN_AFTER_MS
@@ -101,7 +105,7 @@ class First:
 
     def _use_meanwhile(self, request: RequestState, first: RequestState, wanted: Nominated) -> None:
         desk = self.desk
-        desk.write(NominationEnded(uid=first.uid, reason=f"{request.key} uses the place until its time"))
+        desk.write(NominationEnded(uid=first.uid, reason=f"{request.key} {LENT}"))
         found = desk.placer.place(request)
         if found is not None and quota.beyond(desk.state, request.accepted.namespace, (found.placement,)) is None:
             desk.place(request, found)

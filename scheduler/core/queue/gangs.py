@@ -18,6 +18,7 @@ from copy import copy
 from bus.ledger.rules import over_quota
 from bus.ledger.state import RequestState
 from contracts.decisions import Reserved
+from scheduler.core.message_room import MESSAGE_BYTES, size_of
 from scheduler.core.queue import quota
 from scheduler.core.queue.desk import Desk
 from scheduler.core.queue.teams import TeamKey
@@ -33,6 +34,8 @@ class Gangs:
         self.later: dict[TeamKey, None] = {}
         """Gangs some of whose members are placed in this commit, and others may be in the next: a commit places members
         of one gang together or not at all, so that who decides again knows which were decided together."""
+        self.crowded = False
+        """A gang was too large for what is left of this commit: the next one is for those who wait, not for more."""
         self._by_quota: dict[TeamKey, None] = {}
         self._by_card: dict[TeamKey, None] = {}
         """Gangs that a quota holds because of the cards that were chosen for them."""
@@ -41,7 +44,7 @@ class Gangs:
     def begin_turn(self) -> None:
         """The last commit is closed."""
         self.desk.gangs_awake.update(self.later)
-        self.joined, self.later = {}, {}
+        self.joined, self.later, self.crowded = {}, {}, False
 
     def ask_cards_again(self) -> None:
         """Something changed: other cards may be chosen, which are within the quota."""
@@ -91,6 +94,9 @@ class Gangs:
         found = self._most_of(members, max(1, lacking)) if members else None
         if not found and lacking <= 0:  # it has begun: any of them may join
             found = next(filter(None, (self._together([member]) for member in members)), None)
+        if found and size_of(found) > desk.room() < MESSAGE_BYTES:
+            self.later[key], self.crowded = None, True
+            return
         if found:
             self.joined[key] = None
             if len(found) < len(members):

@@ -17,8 +17,10 @@ import msgspec
 
 from bus.ledger.state import CardState, LedgerState, NodeState, RequestState
 from contracts.priorities import priority_of
+from contracts.requests import Locality
 from contracts.units import RequestUid
 from scheduler.core.queue.order import acceptance
+from scheduler.core.request import NOT_TAGGED
 
 LINGER_MS = 300_000
 """Beyond its grace: the time that a kubelet and an API server may take over a pod's end when all goes slowly."""
@@ -36,6 +38,7 @@ class Seat(msgspec.Struct, frozen=True):
     mib: int
     cpu_milli: int = 0
     memory_mib: int = 0
+    tags: Locality = NOT_TAGGED
 
     @property
     def priority(self) -> int:
@@ -54,6 +57,8 @@ class CardLoad(msgspec.Struct, frozen=True):
     mib: int
     seats: tuple[Seat, ...]
     """In the order of being asked."""
+    group: int | None = None
+    """Of NVLink."""
 
 
 class NodeLoad(msgspec.Struct, frozen=True):
@@ -123,13 +128,14 @@ def _card(
             milli += piece.share_milli
             mib += piece.memory_mib
         elif uid in asked:
-            seats.append(Seat(asked[uid], uid, piece.share_milli, piece.memory_mib))
+            tags = state.requests[uid].request.locality
+            seats.append(Seat(asked[uid], uid, piece.share_milli, piece.memory_mib, tags=tags))
     for wanted_milli, wanted_mib in _promised_of_card(state, node, card.card.uuid) if node.holds else ():
         milli -= wanted_milli
         mib -= wanted_mib
     seats.sort(key=lambda seat: seat.asked)
     known = card.card.memory_total_mib is not None
-    return CardLoad(card.card.uuid, card.capacity_mib, known, milli, mib, tuple(seats))
+    return CardLoad(card.card.uuid, card.capacity_mib, known, milli, mib, tuple(seats), card.card.nvlink_group)
 
 
 def _promised_of_card(state: LedgerState, node: NodeState, uuid: str) -> Iterator[tuple[int, int]]:

@@ -4,18 +4,22 @@ In: a state that nobody changes meanwhile, the requests of one unit (one, or a g
 Out: a `Nominated` for each, or None. What is free soon, because somebody is leaving already, is taken before anybody is
 asked; so the same search finds a place behind a pod that terminates, for requests that may ask nobody.
 
-The best place by numbers (`places`) is proved (`proof`), then the next one. A gang is tried member by member on a copy
-of the state in which the earlier members have their nominations (`trial`); if one finds no place, none is nominated.
+The best place by numbers (`places`) is proved (`proof`), then the next one, until there is none: so what is found
+depends on the state alone and not on where was looked before, and a replay finds it again (`renominate`). A gang is
+tried member by member on a copy of the state in which the earlier members have their nominations (`trial`); if one
+finds no place, none is nominated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from bus.ledger.state import LedgerState, NodeState, RequestState
 from contracts.decisions import Nominated
 from contracts.priorities import may_preempt, priority_of
 from contracts.units import RequestUid
+from scheduler.core.feasibility import card_reasons, node_reasons
+from scheduler.core.locality import EMPTY
 from scheduler.core.queue.loads import Loads, NodeLoad, load_of
 from scheduler.core.queue.places import Asking, Place, cost_of, no_better, promising
 from scheduler.core.queue.proof import emptied, fits_after, placement_on
@@ -25,8 +29,9 @@ from scheduler.core.queue.victims import on_node
 from scheduler.core.reasons import node_reason
 from scheduler.core.request import Shape, shape_for
 
-TRIES = 8
-"""Places that look right by their numbers and turn out not to be, after which a request waits for something else."""
+VERSION = 1
+"""Of the rules by which places are chosen. A change that chooses otherwise gets a new one: a replay passes over
+nominations of another version, as it does over decisions of another version of a policy."""
 
 
 class Search:
@@ -42,7 +47,9 @@ class Search:
         self.state = state
         self.loads = loads
         self.teams = teams
-        self._possible: dict[Shape, dict[str, tuple[object, object, int, bool]]] = {}
+        self._possible: dict[Shape, dict[str, tuple[object, object, int, frozenset[str] | None]]] = {}
+        self._sets: dict[frozenset[str], frozenset[str]] = {}
+        """One of each: all shapes that may take any card of a node share one set of them."""
 
     def nominate(
         self, unit: Sequence[RequestState], nodes: Iterable[str], *, asking: bool = True
@@ -84,54 +91,67 @@ class Search:
         shape = shape_for(request)
         priority = priority_of(request.request) if asking and may_preempt(request.request) else None
         known = sorted(loads, key=promising)
-        failed: set[str] = set()
         asked = Asking(state, self.teams, priority, team_key(request))
-        for _ in range(TRIES):
-            place = self._best(asked, shape, known, failed)
-            if place is None:
-                return None
-            record = _record(state, request, shape, place)
-            if fits_after(state, shape, record, record.victims):
-                return record
-            failed.add(place.node)
-        return None
+        best = self._best(asked, shape, known)
+        if best is None or (record := proved(state, request, shape, best)) is not None:
+            return record if best is not None else None
+        others = (self.place_on(asked, shape, load) for load in known if load.name != best.node)
+        rest = sorted((place for place in others if place is not None), key=lambda place: place.cost)
+        return next((record for place in rest if (record := proved(state, request, shape, place))), None)
 
-    def _best(self, asking: Asking, shape: Shape, loads: Sequence[NodeLoad], failed: Collection[str]) -> Place | None:
-        state = asking.state
+    def _best(self, asking: Asking, shape: Shape, loads: Sequence[NodeLoad]) -> Place | None:
         best: Place | None = None
         for load in loads:
-            if load.name in failed or (best is not None and no_better(load, shape, best)):
+            if best is not None and no_better(load, shape, best):
                 continue
-            if not self.possible(shape, state.nodes[load.name]):
-                continue
-            choice = on_node(load, shape, asking.priority, asking.of)
-            if choice is None:
-                continue
-            cost = cost_of(state, load, choice)
-            if best is None or cost < best.cost:
-                best = Place(cost, load.name, choice)
+            place = self.place_on(asking, shape, load)
+            if place is not None and (best is None or place.cost < best.cost):
+                best = place
         return best
 
-    def possible(self, shape: Shape, node: NodeState) -> bool:
-        """Whether the node would take it if none of ours were there; remembered while its facts and cards are equal."""
+    def place_on(self, asking: Asking, shape: Shape, load: NodeLoad) -> Place | None:
+        """The place that this node has for the shape, by numbers."""
+        cards = self.possible(shape, asking.state.nodes[load.name])
+        choice = on_node(load, cards, shape, asking.priority, asking.of) if cards is not None else None
+        return None if choice is None else Place(cost_of(asking.state, load, choice), load.name, choice)
+
+    def possible(self, shape: Shape, node: NodeState) -> frozenset[str] | None:
+        """The cards that would take it if none of ours were there; None where the node would not.
+
+        Remembered while the facts and the cards of the node are equal.
+        """
         if not node.fresh:
-            return False
+            return None
         known = self._possible.setdefault(shape, {}).get(node.name)
         usable = sum(card.usable for card in node.cards.values())
         if known is not None and known[0] is node.facts and known[1] is node.inventory and known[2] == usable:
             return known[3]
-        possible = node_reason(shape, emptied(node, lambda _: False), {}) is None
+        possible = _open_when_empty(shape, emptied(node, lambda _: False))
+        if possible is not None:
+            possible = self._sets.setdefault(possible, possible)
         self._possible[shape][node.name] = (node.facts, node.inventory, usable, possible)
         return possible
 
 
-def _record(state: LedgerState, request: RequestState, shape: Shape, place: Place) -> Nominated:
-    return Nominated(
+def _open_when_empty(shape: Shape, bare: NodeState) -> frozenset[str] | None:
+    if node_reasons(shape, bare):
+        return None
+    cards = (card for card in bare.cards.values() if not card_reasons(shape, bare, card, EMPTY)) if shape.cards else ()
+    found = frozenset(card.card.uuid for card in cards)
+    together = shape.cards < 2 or node_reason(shape, bare, {}) is None  # noqa: PLR2004 - one card has no other beside it
+    return found if len(found) >= shape.cards and together else None
+
+
+def proved(state: LedgerState, request: RequestState, shape: Shape, place: Place) -> Nominated | None:
+    """The nomination for a place, if the rules of feasibility take the request there; None when they do not."""
+    record = Nominated(
         uid=request.uid,
         placement=placement_on(state.nodes[place.node], shape, place.choice.cards),
         victims=place.choice.victims,
         why="preempts" if place.choice.victims else "ending",
+        version=VERSION,
     )
+    return record if fits_after(state, shape, record, record.victims) else None
 
 
 def _hardest_first(member: RequestState) -> tuple[int, int, int, int, int, RequestUid]:

@@ -1,7 +1,8 @@
 """Searches in vain, so that only what changed since is looked at again.
 
-In: a unit, and how a search for it ended. Out: the nodes that changed since the last search in vain for such a unit;
-all of them when there was none, or when it is too long ago for the state to tell.
+In: a unit, and how a search for it ended. Out: the nodes that changed since the last search in vain for such a unit,
+and those of gangs that did, whose members may leave with fewer others now; all nodes when there was no such search, or
+when it is too long ago for the state to tell.
 
 Units fare alike when they are of one kind and priority, or a gang of just these members. A search for victims and a
 search among places that are left anyway are two things, each with its own memory.
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from bus.ledger.state import LedgerState, RequestState
 from contracts.priorities import priority_of
 from contracts.units import RequestUid
-from scheduler.core.queue.teams import team_key
+from scheduler.core.queue.teams import Teams, team_key
 from scheduler.core.queue.waiting import Kind, kind_of
 
 Same = tuple[Kind, int] | tuple[RequestUid, ...]
@@ -33,20 +34,24 @@ class Searched:
 
     Args:
         state: read only here.
+        teams: kept for it.
     """
 
-    def __init__(self, state: LedgerState) -> None:
+    def __init__(self, state: LedgerState, teams: Teams) -> None:
         self.state = state
-        self._in_vain: dict[bool, dict[Same, int]] = {True: {}, False: {}}
-        """By whether others were asked to leave: the position in `touched` at that time."""
+        self.teams = teams
+        self._in_vain: dict[bool, dict[Same, tuple[int, int]]] = {True: {}, False: {}}
+        """By whether others were asked to leave: the position in `touched` and the tick of gangs at that time."""
 
     def changed(self, unit: Sequence[RequestState], *, asking: bool) -> list[str]:
         """Nodes that such a unit has not been offered as they are now."""
-        position = self._in_vain[asking].get(same_again(unit))
-        if position is None:
+        known = self._in_vain[asking].get(same_again(unit))
+        if known is None:
             return list(self.state.nodes)
+        position, tick = known
         try:
-            return [name for name in dict.fromkeys(self.state.touched[position:]) if name in self.state.nodes]
+            changed = dict.fromkeys((*self.state.touched[position:], *self.teams.stirred(tick)))
+            return [name for name in changed if name in self.state.nodes]
         except IndexError:
             return list(self.state.nodes)
 
@@ -55,7 +60,7 @@ class Searched:
         if found:
             self._in_vain[asking].pop(same_again(unit), None)
         else:
-            self._in_vain[asking][same_again(unit)] = len(self.state.touched)
+            self._in_vain[asking][same_again(unit)] = (len(self.state.touched), self.teams.tick)
 
     def forget(self, request: RequestState) -> None:
         """It had a place in sight and has none any more."""

@@ -9,6 +9,8 @@ leave, or had to, does not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from bus.ledger.state import LedgerState, RequestState
@@ -46,6 +48,9 @@ class Teams:
         self.all: dict[TeamKey, Team] = {}
         self.queued: dict[TeamKey, None] = {}
         """Gangs with members in the queue."""
+        self.tick = 0
+        self._noted: dict[TeamKey, int] = {}
+        """When something was last noted of a gang, in `tick`s; the latest last."""
         for request in (*state.requests.values(), *state.recent.values()):
             self.note(request)
 
@@ -55,6 +60,9 @@ class Teams:
         if key is None:
             return
         team = self.all.setdefault(key, Team())
+        self.tick += 1
+        self._noted.pop(key, None)
+        self._noted[key] = self.tick
         for members, inside in (
             (team.waiting, request.phase == "pending"),
             (team.begun, request.decided_at > 0 and not request.evicted_for),
@@ -70,6 +78,7 @@ class Teams:
             self.queued.pop(key, None)
         if len(self.all) > TEAMS_LIMIT:
             self.all = {key: team for key, team in self.all.items() if self._remembered(team)}
+            self._noted = {key: tick for key, tick in self._noted.items() if key in self.all}
 
     def _remembered(self, team: Team) -> bool:
         return bool(team.waiting) or any(uid in self.state.requests or uid in self.state.recent for uid in team.begun)
@@ -85,6 +94,14 @@ class Teams:
         team = self.all[key]
         needed = max((gang.needed for uid in team.waiting if (gang := self.state.pending[uid].request.gang)), default=0)
         return needed - sum(uid in self.state.requests or uid in self.state.recent for uid in team.begun)
+
+    def stirred(self, since: int) -> Iterator[str]:
+        """Nodes of those whose companions may be others than at that `tick`: also there, others may be asked now."""
+        for key, tick in reversed(self._noted.items()):
+            if tick <= since:
+                return
+            requests = (self.state.requests.get(uid) for uid in self.all[key].seated)
+            yield from (r.placement.node for r in requests if r is not None and r.placement is not None)
 
     def companions(self, victim: RequestState) -> tuple[RequestUid, ...]:
         """Who must leave with a placed request: itself; or its whole gang, if fewer than it needs would be left.

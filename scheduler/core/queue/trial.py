@@ -24,7 +24,7 @@ class Trial:
         self.state.began, self.state.quotas = list(state.began), {}  # quotas are compared for the whole unit
         self.state.usage = {namespace: copy(use) for namespace, use in state.usage.items()}
         self.state.touched = copy(state.touched)
-        self.state.touched.names = []
+        self.state.touched.names, self.state.touched.moves = [], []
         self.changed: set[str] = set()
 
     def fold(self, record: Nominated | Reserved) -> None:

@@ -5,16 +5,18 @@ are equal in all but age, oldest first; only the first of a lane is ever tried.
 
     blocked by room     by shape: no node can take it. Woken when a node improved on which the shape fits
     held by quota       by namespace: woken when the namespace holds less, or its quota changed
-    awake               to be tried
+    awake               by shape: to be tried
 
-Nobody is woken by time, and nobody backs off: between two events nothing could have changed.
+Nobody is woken by time, and nobody backs off: between two events nothing could have changed. Kinds of one shape fall
+asleep and wake together, as one dict that changes hands: a freed card wakes a hundred shapes, not two thousand kinds.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +27,8 @@ from scheduler.core.queue.order import Age, age
 from scheduler.core.request import Shape, shape_for
 
 K = TypeVar("K")
+
+FEW = 1024
 
 
 class Kind(msgspec.Struct, frozen=True, cache_hash=True):
@@ -44,6 +48,16 @@ class Lane(msgspec.Struct, eq=False):
     uids: list[RequestUid] = []
     asks: bool = False
     """Somebody who is or was in it may ask others to leave."""
+    entry: Any = None
+    """Its first in queue order, as `rounds` made it."""
+    entry_from_ms: int = 0
+    entry_until_ms: int = 0
+    """It stands while the ledger's clock is between these two; the clock may go back."""
+
+
+Lanes = dict[int, Lane]
+"""Of one kind, by priority."""
+Kinds = dict[Kind, Lanes]
 
 
 def kind_of(request: RequestState) -> Kind:
@@ -56,11 +70,17 @@ class Waiting:
     """Requests without a gang that wait, or wait for their first trial."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Kind, dict[int, Lane]] = {}
-        self._awake: dict[Kind, None] = {}
-        self._by_quota: dict[str, dict[Kind, None]] = {}
-        self.blocked: dict[Shape, dict[Kind, None]] = {}
+        self._lanes: Kinds = {}
+        self._awake: dict[Shape, Kinds] = {}
+        self._by_quota: dict[str, Kinds] = {}
+        self.blocked: dict[Shape, Kinds] = {}
         """Kinds that no node can take, by shape."""
+        self._asking: dict[Kind, None] = {}
+        """Kinds of which somebody may ask others to leave."""
+        self._firsts: list[tuple[int, int, Lane]] = []
+        """Submission of the first of each lane, as a heap; those that are first no more go when they come up."""
+        self._most_firsts = FEW
+        self._told = 0
         self._looking: dict[Shape, None] = {}
 
     # --- in and out ------------------------------------------------------------------------------------------------
@@ -71,15 +91,18 @@ class Waiting:
         lanes = self._lanes.get(kind)
         if lanes is None:
             lanes = self._lanes[kind] = {}
-            self._awake[kind] = None
+            self._awake.setdefault(kind.shape, {})[kind] = lanes
         lane = lanes.get(priority)
         if lane is None:
             lane = lanes[priority] = Lane(kind, priority)
-        lane.asks = lane.asks or may_preempt(request.request)
+        if may_preempt(request.request):
+            lane.asks, self._asking[kind] = True, None
         at = age(request)
         place = bisect_left(lane.ages, at)
         lane.ages.insert(place, at)
         lane.uids.insert(place, request.uid)
+        if not place:
+            self._another_first(lane)
 
     def remove(self, request: RequestState) -> None:
         """It waits no more; of one that does not wait nothing is done."""
@@ -90,14 +113,28 @@ class Waiting:
         if lane is None or place == len(lane.uids) or lane.uids[place] != request.uid:
             return
         del lane.ages[place], lane.uids[place]
+        if lane.uids and not place:
+            self._another_first(lane)
         if not lane.uids:
+            lane.entry = None
             del self._lanes[kind][priority]
             if not self._lanes[kind]:
                 self._forget(kind)
 
+    def _another_first(self, lane: Lane) -> None:
+        lane.entry = None
+        self._told += 1
+        if submitted_ms := lane.ages[0][0]:
+            heappush(self._firsts, (submitted_ms, self._told, lane))
+        if len(self._firsts) > self._most_firsts:  # nobody asks: then nothing comes up
+            self._firsts = [each for each in self._firsts if _stands(*each)]
+            heapify(self._firsts)
+            self._most_firsts = 2 * len(self._firsts) + FEW
+
     def _forget(self, kind: Kind) -> None:
         del self._lanes[kind]
-        self._awake.pop(kind, None)
+        self._asking.pop(kind, None)
+        _drop(self._awake, kind.shape, kind)
         self._unblock(kind)
         _drop(self._by_quota, kind.namespace, kind)
 
@@ -111,16 +148,19 @@ class Waiting:
     def block(self, kind: Kind) -> None:
         """No node can take it now."""
         if kind in self._lanes:
-            self._awake.pop(kind, None)
-            self.blocked.setdefault(kind.shape, {})[kind] = None
-            if kind.shape.terms is not None and kind.shape.terms.binding:
-                self._looking[kind.shape] = None
+            _drop(self._awake, kind.shape, kind)
+            self._block(kind.shape, {kind: self._lanes[kind]})
+
+    def _block(self, shape: Shape, kinds: Kinds) -> None:
+        _join(self.blocked, shape, kinds)
+        if shape.terms is not None and shape.terms.binding:
+            self._looking[shape] = None
 
     def hold(self, kind: Kind) -> None:
         """Its namespace may not hold more of it now."""
         if kind in self._lanes:
-            self._awake.pop(kind, None)
-            self._by_quota.setdefault(kind.namespace, {})[kind] = None
+            _drop(self._awake, kind.shape, kind)
+            self._by_quota.setdefault(kind.namespace, {})[kind] = self._lanes[kind]
 
     # --- events ----------------------------------------------------------------------------------------------------
 
@@ -128,25 +168,26 @@ class Waiting:
         """Nodes improved: wake the kinds whose shape fits on one of them, and tell which shapes these are."""
         woken = [shape for shape in self.blocked if fits(shape)]
         for shape in woken:
-            self._awake.update(self.blocked.pop(shape))
+            _join(self._awake, shape, self.blocked.pop(shape))
             self._looking.pop(shape, None)
         return woken
 
     def block_all(self) -> None:
         """Nobody who is awake finds room."""
-        for kind in list(self._awake):
-            self.block(kind)
+        while self._awake:
+            self._block(*self._awake.popitem())
 
     def namespace_changed(self, namespace: str) -> None:
         """It holds less, or may hold more."""
-        self._awake.update(self._by_quota.pop(namespace, {}))
+        for kind, lanes in self._by_quota.pop(namespace, {}).items():
+            self._awake.setdefault(kind.shape, {})[kind] = lanes
 
     def wake(self, kind: Kind) -> None:
         """Try it again, whatever it waits for."""
         if kind in self._lanes:
             self._unblock(kind)
             _drop(self._by_quota, kind.namespace, kind)
-            self._awake[kind] = None
+            self._awake.setdefault(kind.shape, {})[kind] = self._lanes[kind]
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -162,22 +203,51 @@ class Waiting:
 
     def shapes(self) -> dict[Shape, None]:
         """Of the kinds that are awake."""
-        return dict.fromkeys(kind.shape for kind in self._awake)
+        return dict.fromkeys(self._awake)
 
     def lanes(self) -> Iterator[Lane]:
         """Of the kinds that are awake."""
-        return (lane for kind in self._awake for lane in self._lanes[kind].values())
+        return _lanes_of(self._awake.values())
 
-    def blocked_lanes(self) -> Iterator[Lane]:
-        """Of the kinds that find no room."""
-        return (lane for kinds in self.blocked.values() for kind in kinds for lane in self._lanes[kind].values())
+    def blocked_lanes(self, *, asking: bool = False) -> Iterator[Lane]:
+        """Of the kinds that find no room; `asking`: those of which somebody may ask others to leave."""
+        if not asking:
+            return _lanes_of(self.blocked.values())
+        blocked = (kind for kind in self._asking if kind in self.blocked.get(kind.shape, {}))
+        return (lane for kind in blocked for lane in self._lanes[kind].values() if lane.asks)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """The earliest submission that is known of all who wait."""
+        firsts = self._firsts
+        while firsts and not _stands(*firsts[0]):
+            heappop(firsts)
+        return firsts[0][0] if firsts else None
 
     def all_lanes(self) -> Iterator[Lane]:
         """Of everybody."""
         return (lane for lanes in self._lanes.values() for lane in lanes.values())
 
 
-def _drop(index: dict[K, dict[Kind, None]], key: K, kind: Kind) -> None:
+def _stands(submitted_ms: int, _told: int, lane: Lane) -> bool:
+    """The first of the lane is still the one that came then."""
+    return bool(lane.ages) and lane.ages[0][0] == submitted_ms
+
+
+def _lanes_of(several: Iterable[Kinds]) -> Iterator[Lane]:
+    return (lane for kinds in several for lanes in kinds.values() for lane in lanes.values())
+
+
+def _join(index: dict[Shape, Kinds], shape: Shape, kinds: Kinds) -> None:
+    """All of these at once; `kinds` belongs to the index from now on."""
+    there = index.get(shape)
+    if there is None:
+        index[shape] = kinds
+    else:
+        there.update(kinds)
+
+
+def _drop(index: dict[K, Kinds], key: K, kind: Kind) -> None:
     kinds = index.get(key)
     if kinds is not None:
         kinds.pop(kind, None)

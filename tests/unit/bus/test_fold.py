@@ -18,6 +18,7 @@ from contracts.decisions import (
     FactsSet,
     HealthSet,
     Observed,
+    Placement,
     Released,
     Resized,
     Withdrawn,
@@ -329,10 +330,12 @@ def test_changes_of_nodes_have_positions_that_never_shift(monkeypatch: pytest.Mo
     touched = Touched()
     for i in range(20):
         at = len(touched)
-        touched.append(f"n{i}")
+        move = (RequestUid(f"e-1-{i}"), Placement(node=NodeName(f"n{i}"), cpu_milli=1, memory_mib=1), 1)
+        touched.append(f"n{i}", move if i % 2 else None)
         assert touched[at:] == [f"n{i}"]
+        assert touched.since(at) == ([f"n{i}"], [move if i % 2 else None])
         assert touched[max(0, i - 3) :] == [f"n{j}" for j in range(max(0, i - 3), i + 1)]
     assert (len(touched), touched[20:]) == (20, [])
-    assert len(touched.names) <= 8
+    assert len(touched.names) == len(touched.moves) <= 8
     with pytest.raises(IndexError, match="asked for"):
         touched[3:]

@@ -19,6 +19,7 @@ from contracts.decisions import (
     InventorySet,
     Observed,
     Record,
+    Refused,
     Released,
     Resized,
     Withdrawn,
@@ -81,6 +82,11 @@ def _withdrawn(c: Cluster) -> Iterable[Record]:
     return [Withdrawn(uid=r.uid), reserve(r, "n1")]
 
 
+def _handled(c: Cluster) -> Iterable[Record]:
+    c.state.requests_through = 7
+    return [Refused(namespace="ns", name="a", request_sequence=7, refusals=())]
+
+
 FULL = 81_920
 BROKEN: dict[str, tuple[Setup, str]] = {
     "accepts a name that lives": (lambda c: [c.accept(request("a")).accepted], "accepted again"),
@@ -91,6 +97,7 @@ BROKEN: dict[str, tuple[Setup, str]] = {
     "accepts a uid that has ended": (lambda c: [accepted(_ended(c).uid, "b")], "accepted again"),
     "withdraws nobody": (lambda c: [Withdrawn(uid=RequestUid("u9"))], "not a live request"),
     "withdraws what has ended": (lambda c: [Withdrawn(uid=_ended(c).uid)], "not a live request"),
+    "refuses what is handled": (_handled, "all up to 7 are handled"),
     "places nobody": (lambda c: [adopted("u9")], "not a live request"),
     "places twice": (lambda c: [reserve(_held(c), "n1")], "decided again"),
     "adopts what is placed": (lambda c: [adopted(_held(c).uid)], "decided again"),

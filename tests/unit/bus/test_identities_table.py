@@ -124,6 +124,8 @@ OURS = "system:serviceaccount:gpubus-system:gpubus-"
         (status("system:serviceaccount:team-a:gpubus-scheduler"), "tenant/team-a"),
         (status("system:serviceaccount:team-a:gpubus-worker-resize"), "worker/team-a.resize"),
         (status("system:serviceaccount:team-a:gpubus-worker-"), "tenant/team-a"),
+        (status("system:serviceaccount:team-a:gpubus-trainer-bert"), "trainer/team-a.bert"),
+        (status("system:serviceaccount:team-a:gpubus-trainer"), "tenant/team-a"),
         (status("ann", groups=("gpubus:operators",)), "operator"),
         (status("bob", groups=("system:authenticated", "gpubus:viewers")), "viewer"),
     ],

@@ -246,6 +246,10 @@ def test_groups_of_other_services_are_skipped(toml):
         ("GPUBUS_NATS_PORT", "tcp://10.0.0.1:4222"),
         ("GPUBUS_NATS_PORT_4222_TCP", "tcp://10.0.0.1:4222"),
         ("GPUBUS_NATS_PORT_4222_TCP_ADDR", "10.0.0.1"),
+        ("GPUBUS_NATS_PORT_4222_TCP_PORT", "4222"),
+        ("GPUBUS_NATS_PORT_4222_TCP_PROTO", "tcp"),
+        ("GPUBUS_SCHEDULER_PORT", "udp://10.0.0.1:53"),
+        ("GPUBUS_METRICS_SERVICE_PORT_HTTP_METRICS", "8080"),
     ],
 )
 def test_service_links_of_kubernetes_are_no_settings(name, value):

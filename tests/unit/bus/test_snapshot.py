@@ -17,7 +17,7 @@ from contracts.decisions import Withdrawn
 from tests.builders.history import Log, Step, accepted, steps, tell, validate
 from tests.builders.ledger import cluster, node, request
 
-GOLDEN = "187ec88ba251d9b221d6b60fe7d53db4db5e2c9ae1fce02f2296c17c4372407e"
+GOLDEN = "caff31043a5ccfa843d31d8106fdafd2ea992d7d00a6fa744160ccf38a76e37e"
 """Of `a_little_of_everything`. Another one means that checkpoints changed: raise FORMAT if old ones would mislead."""
 
 

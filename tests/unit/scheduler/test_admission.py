@@ -79,6 +79,12 @@ HOSTILE = [
     ("image with a space", pod(image="a b"), "pod.image", "regex"),
     ("no image", message(pod={}), "pod", "missing required field `image`"),
     ("gang of nobody", message(gang={"name": "g", "size": 0}), "gang.size", ">= 1"),
+    (
+        "gang that no commit can place",
+        message(gpu={"cards": 8}, gang={"name": "g", "size": 314}),
+        "gang.size",
+        "at most 313 members of 8 cards",
+    ),
     ("unknown type", message(type="pod.request.v9"), "type", "Invalid value"),
     ("no type", message(type=None), "type", "missing required field `type`"),
     ("unknown policy", message(policy="best"), "policy", "packing"),

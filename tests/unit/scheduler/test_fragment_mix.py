@@ -11,7 +11,7 @@ from bus.ledger.learning import IN_FORCE_AFTER, is_learning_point
 from scheduler.core.decide import Placed, decide
 from scheduler.core.feasibility import fits
 from scheduler.core.fragments import change, losses_of_one, usable
-from scheduler.core.mix import Mix, classes_of
+from scheduler.core.mix import Class, Mix, classes_of
 from scheduler.core.orders import least_fragment
 from scheduler.core.policies import POLICIES
 from scheduler.core.ranking import Rankings
@@ -39,14 +39,25 @@ def published(mix: Mix, view: NodeView) -> int:
 
 
 def test_classes_cover_95_percent_most_frequent_first() -> None:
-    """Counts 90, 5, 4, 1: the first two make 95 %, and equal counts stand in order of their key."""
+    """Counts 90, 5, 4, 1: the first two make 95 %."""
     mix = {"100|1|500|": 90, "200|1|500|": 5, "300|1|500|": 4, "400|1|500|": 1}
-    equal = {"b|": 1, "a|": 1}
 
     assert [c.cpu_milli for c in classes_of(mix)] == [100, 200]
     assert classes_of({}) == ()
-    assert sorted(equal, key=lambda k: (-equal[k], k)) == ["a|", "b|"]
-    assert [c.cpu_milli for c in classes_of({"2|1|1|": 1, "1|1|1|": 1})] == [1, 2]
+
+
+def test_classes_of_equal_counts_stand_as_in_the_published_rule() -> None:
+    """More CPU first, by number and not by spelling; then larger shares, more cards, the later models."""
+    order = ["10000|1|10|", "2000|1|1000|", "2000|2|900|", "2000|1|900|V100M16,V100M32", "2000|1|900|T4", "2000|1|900|"]
+
+    found = classes_of(dict.fromkeys(reversed(order), 1))
+
+    assert [_spelt(each) for each in found] == order
+    assert [_spelt(each) for each in classes_of(dict.fromkeys(order[:3], 40) | {order[3]: 1})] == order[:3]
+
+
+def _spelt(each: Class) -> str:
+    return f"{each.cpu_milli}|{each.cards}|{each.share_milli}|{','.join(sorted(each.models))}"
 
 
 def test_a_class_keeps_cards_share_and_models() -> None:
@@ -193,3 +204,12 @@ def test_scores_follow_the_mix_at_its_learning_points() -> None:
     assert late.rationale.chosen.score == -10
     assert rankings.mix.total == 63  # the one of 600 is among the rare 5 %
     assert decide(made.state, waiting[0], POLICIES["fgd"]) == late
+
+
+def test_empty_cards_of_two_models_are_not_alike() -> None:
+    """Who comes wants the A100: a half of the T4 spoils less, though both are empty and the A100 stands first."""
+    drawn = cluster([node("n1").gpus(1, model="A100").gpus(1, model="T4")])
+    view = view_of(drawn.state.nodes["n1"], drawn.state.requests)
+    mix = mix_of((request("r").share(1000).models("A100"), 9), (request("s").share(500), 1))
+
+    assert next(card.model for card in least_fragment(shape_of(request("s").share(500).build()), view, mix)) == "T4"

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from bus.ledger.fold import apply_record
 from bus.ledger.state import LedgerState
-from contracts.decisions import HealthSet, Released, Reserved
-from contracts.units import NodeName, RequestUid
+from contracts.decisions import CardHealthSet, HealthSet, Released, Reserved
+from contracts.units import CardUuid, NodeName, RequestUid, request_key
+from scheduler.core.arrays import kernels as k
 from scheduler.core.arrays.rows import Rows
 from scheduler.core.decide import Placed, Unplaced, decide
 from scheduler.core.feasibility import fits
@@ -151,6 +152,8 @@ def test_arrays_choose_what_the_rules_choose(nodes: list[Node], asks: list[tuple
         if held and not release:
             drawn.fold(Released(uid=held.pop(release % len(held)), evidence="ended"))
         _rows_tell_what_views_tell(drawn.state, rows)
+        rankings.sync(drawn.state)
+        _rows_are_as_if_read_anew(rankings, drawn.state)
 
 
 def _discouraged(rankings: Rankings) -> bool:
@@ -182,6 +185,68 @@ def _rows_tell_what_views_tell(state: LedgerState, rows: Rows) -> None:
         for first in (13, 29, 45):
             opened = [at for at in range(size) if direct[0][13 + at] >= 0]
             assert [direct[0][first + at] for at in opened] == [again[0][first + at] for at in opened]
+
+
+def _rows_are_as_if_read_anew(rankings: Rankings, state: LedgerState) -> None:
+    """Rows that were followed move by move, against rows that read every node as a whole."""
+    for menus in rankings._menus.values():
+        rows, afresh = menus.cluster.rows, Rows()
+        if state.learned_at:
+            afresh.tenants.learn(menus.cluster.tables.leaves, state.requests)
+        for each in state.nodes.values():
+            afresh.refresh(each, state.requests)
+            one, other = (of.data[of.slots[each.name]].tolist() for of in (rows, afresh))
+            if one[k.ADMITS] or other[k.ADMITS]:
+                assert [one[at] for at in FOLLOWED] == [other[at] for at in FOLLOWED]
+                assert rows.kinds[one[k.KIND]] == afresh.kinds[other[k.KIND]]
+                assert rows.chassis[one[k.CHASSIS]] == afresh.chassis[other[k.CHASSIS]]
+                size = one[k.CARDS]
+                for first in (k.FREE, k.MIB, k.CAPACITY):
+                    assert one[first : first + size] == other[first : first + size]
+
+
+FOLLOWED = (k.ADMITS, k.ODD, k.CPU, k.MEMORY, k.PODS, k.GPUS, k.CARDS, k.WHOLES, k.IDLE, k.LN_PSI)
+
+
+def test_a_node_is_not_read_as_a_whole_for_every_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claim: where somebody only came or left, rows follow the moves, in any number between two decisions."""
+    drawn = taught(cluster(node(f"n{i}").gpus(4).cpu(64_000) for i in range(3)))
+    rankings = Rankings()
+    decide(drawn.state, drawn.accept(request("first").share(1000).cpu(600)), MENU, rankings)
+    with monkeypatch.context() as patched:
+        patched.setattr(Rows, "refresh", lambda *_: pytest.fail("a node was read as a whole"))
+        for number in range(9):
+            pair = [drawn.accept(request(f"{name}{number}").share(250).cpu(100)) for name in "ab"]
+            for asked in pair:
+                decision = decide(drawn.state, asked, MENU, rankings)
+                assert isinstance(decision, Placed)
+                drawn.fold(decision.record())
+            drawn.fold(Released(uid=pair[number % 2].uid, evidence="ended"))
+        rankings.sync(drawn.state)
+    _rows_are_as_if_read_anew(rankings, drawn.state)
+
+
+def test_moves_are_told_once_whatever_comes_between() -> None:
+    """Claim: who came and left unseen, a node that changed as well, a policy asked for late: sums stay right."""
+    drawn = taught(cluster(node(f"n{i}").gpus(2).cpu(64_000) for i in range(2)))
+    rankings = Rankings()
+    decide(drawn.state, drawn.accept(request("first").cpu(600)), MENU, rankings)
+    drawn.hold(request("short").share(250).cpu(100), "n0", 0)
+    drawn.hold(request("long").share(250).cpu(600), "n0", 1)
+    drawn.fold(Released(uid=drawn.state.by_key[request_key("default", "short")], evidence="ended"))
+    rankings.sync(drawn.state)
+    _rows_are_as_if_read_anew(rankings, drawn.state)
+
+    drawn.hold(request("other").share(250).cpu(100), "n0", 0)
+    drawn.fold(CardHealthSet(node=NodeName("n0"), card=CardUuid("n0-gpu1"), health="failed", reason="fell"))
+    drawn.hold(request("third").share(250).cpu(100), "n0", 0)
+    drawn.hold(request("fourth").share(250).cpu(100), "n1", 0)
+    rankings.mix_for(ARRIVALS)  # not synchronised yet: its rows read what the others are still to be told
+    rankings.sync(drawn.state)
+    _rows_are_as_if_read_anew(rankings, drawn.state)
+    drawn.fold(Released(uid=drawn.state.by_key[request_key("default", "third")], evidence="ended"))
+    rankings.sync(drawn.state)
+    _rows_are_as_if_read_anew(rankings, drawn.state)
 
 
 @pytest.mark.parametrize(("more", "pressed"), [({"600|1|1000|T4": 400}, "tie"), ({"4000|4|1000|": 200}, "slot")])
@@ -262,8 +327,9 @@ def test_a_gang_is_tried_on_arrays_and_leaves_no_trace() -> None:
     assert decide(drawn.state, alone, MENU, rankings) == decide(drawn.state, alone, MENU)
 
 
-def test_what_is_learned_is_prepared_while_decisions_go_on() -> None:
+def test_what_is_learned_is_prepared_while_decisions_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through three learning points: who follows every step and who begins at the end decide alike."""
+    monkeypatch.setattr("scheduler.core.arrays.rows.LIVES_PIECE", 5)
     drawn = cluster(node(f"n{i}").gpus(8).cpu(64_000).pods(1000) for i in range(12))
     placer = Placer(drawn.state, "menu-value")
     seen = set()
@@ -275,6 +341,7 @@ def test_what_is_learned_is_prepared_while_decisions_go_on() -> None:
         if number % 37 == 0:
             late = drawn.accept(request(f"late{number}").share(500).cpu(100))
             assert placer.place(late) == Placer(drawn.state, "menu-value").place(late)
+            _rows_are_as_if_read_anew(placer.rankings, drawn.state)
         seen.add(drawn.state.learned_at)
     assert seen == {0, 64, 128, 256}
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.arrays import kernels as k
 from scheduler.core.arrays.tables import Reach, build
 from scheduler.core.menu.classes import pod_classes
-from scheduler.core.menu.demand import Demand, Idle, demand_of, prices_of, ramp, slots_of
-from scheduler.core.menu.terms import ARRIVALS, DEPARTURES, MenuTerms
+from scheduler.core.menu.demand import Demand, Idle, demand_of, fragment_weight, prices_of, ramp, slots_of
+from scheduler.core.menu.terms import ARRIVALS, DEPARTURES, FRAGMENTS, MenuTerms
 from scheduler.core.menu.ties import ONE, Chassis, Ties
 
 KINDS = [("A100",), ("T4",), ("V100",)]
+MORE = DEPARTURES.fragment_parts
 CHASSIS = [Chassis(kind, 8, 64_000) for kind in KINDS]
 MIX = {
     "1000|1|500|": 40,
@@ -39,6 +41,21 @@ def test_demand_of_a_mix() -> None:
     assert found.cpu_per_milli == ONE * (40 * 1 + 60 + 20 + 80 + 20) // 100
     assert found.ties.groups == (0, 1, 2)
     assert found.ties.sets == ((0b010, ONE * 30 // 100), (0b110, ONE * 40 // 100))
+
+
+@pytest.mark.parametrize(
+    ("of_a_thousand", "weight"), [(0, 1000), (300, 1000), (500, 1000), (750, 1000 + MORE // 2), (1000, 1000 + MORE)]
+)
+def test_the_fragment_counts_more_where_most_demand_is_for_parts_of_cards(of_a_thousand: int, weight: int) -> None:
+    """Halves of cards beside whole ones: twice as many halves make the same demand."""
+    mix = {"1|1|500|": 2 * of_a_thousand, "1|1|1000|": 1000 - of_a_thousand}
+    demand = demand_of(pod_classes(mix, {}, by_lifetime=False), CHASSIS, by_shape=False)
+
+    assert demand.parts == ONE * of_a_thousand // 1000
+    assert abs(fragment_weight(demand, DEPARTURES) - weight) <= 1
+    assert fragment_weight(demand, ARRIVALS) == 0
+    assert fragment_weight(demand, FRAGMENTS) == 1000
+    assert abs(build(DEPARTURES, mix, {}).reach(KINDS, CHASSIS).fragment_weight - weight) <= 1
 
 
 def test_pressed_models_pressed_slots_and_pressed_cpu_cost() -> None:

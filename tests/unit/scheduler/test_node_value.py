@@ -12,6 +12,7 @@ from contracts.decisions import Reserved
 from contracts.requests import PodRequest
 from scheduler.core.mix import Class, Mix
 from scheduler.core.placer import Placer
+from scheduler.core.policies import POLICIES
 from scheduler.core.prices import priced
 from scheduler.core.prices.priced import CPU_PRICES, MICRO, PricedMix
 from scheduler.core.prices.solver import NoSolver
@@ -148,3 +149,29 @@ def test_without_the_solver_the_default_decides(monkeypatch: pytest.MonkeyPatch)
 
     assert record.rationale.policy == "menu-value"
     assert record.rationale.instead_of.startswith("node-value: linear programs need highspy")
+
+
+def test_by_lifetime_the_class_that_stays_is_no_longer_scarce() -> None:
+    """Two A100 and two T4 cards; nine of ten arrivals name the A100 and stay 10 s, one takes any card for 1,000 s.
+
+    At 1.05 of four cards, arrivals make 3.78 pods for two A100s and 0.42 that could fill a T4: one more of these would
+    add a card, and its price is all of it. By lifetime 90 s in 1,090 s are for the A100, 3.85 pods take any card, and
+    one more adds nothing.
+    """
+    drawn = cluster([node("a").gpus(2, model="A100"), node("t").gpus(2, model="T4")])
+    learned(drawn, kind(1000, 9, models=("A100",)), kind(1000, 1))
+    drawn.state.learned_service = {"0|1|1000|A100": (90_000, 9), "0|1|1000|": (1_000_000, 1)}
+    rankings = Placer(drawn.state, "node-value").rankings
+    rankings.sync(drawn.state)
+
+    by_arrivals, by_lifetime = (rankings.mix_for(POLICIES[name]) for name in ("node-value", "node-value-life"))
+    again = rankings.mix_for(POLICIES["node-value"])
+
+    assert (price_of_any(by_arrivals), price_of_any(by_lifetime)) == (1000 * MICRO, 0)
+    assert again is by_arrivals, "policies that take turns solve nothing again"
+
+
+def price_of_any(mix: Mix) -> int:
+    """Of the class that names no model."""
+    assert isinstance(mix, PricedMix)
+    return next(p for each, p in zip(mix.classes, mix.prices, strict=True) if not each.models)

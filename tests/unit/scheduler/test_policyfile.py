@@ -86,6 +86,8 @@ def decided(drawn: Cluster, policy: str, *, share: int = 500, cards: int = 1, na
         ("import no_such_module\n", "ModuleNotFoundError"),
         ("raise SystemExit(3)\n", "SystemExit"),
         ("def score(request, node, taken):\n  while True:\n    pass\n", "did not end within"),
+        ("while True:\n  pass\n", "is not read to its end within"),
+        ("def score(request, node, taken):\n  raise SystemExit(3)\n", "on an example, score raised SystemExit"),
     ],
 )
 def test_a_file_that_is_no_policy_is_refused_in_one_line(
@@ -93,7 +95,7 @@ def test_a_file_that_is_no_policy_is_refused_in_one_line(
 ) -> None:
     """And nothing is registered."""
     if "while" in text:
-        monkeypatch.setattr(policyfile, "HARD_S", 0.05)
+        monkeypatch.setattr(policyfile, "LOAD_S" if text.startswith("while") else "HARD_S", 0.05)
     with pytest.raises(policyfile.BadPolicyFile, match=words) as caught:
         load(text)
 
@@ -165,6 +167,7 @@ def score(request, node, taken):
     ("body", "kind", "words"),
     [
         ('raise KeyError("H100")', "raised", "mine: raised KeyError: 'H100' for n"),
+        ("raise SystemExit(3)", "raised", "mine: raised SystemExit: 3 for n"),
         ('return "much"', "no-integer", "mine: answered 'much' for n"),
         ("return -(1 << 50)", "out-of-bounds", "beyond"),
         ("while True: pass", "too-slow", "mine: did not end within 0.05 s for n"),

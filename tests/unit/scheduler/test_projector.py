@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from bus.memory import InMemoryBus, MemoryServer
-from bus.protocol import Outgoing
+from bus.protocol import NotTogether, Outgoing, Stored
+from contracts.outcomes import RequestEvent
 from contracts.subjects import EVENTS, LEDGER
-from scheduler import events
-from scheduler.projector import NO_STEP, STEP, Projector, newest_step, outgoing
+from scheduler.projector import NO_STEP, STEP, TOGETHER, Projector, newest_step, outgoing
 from tests.builders.history import EPOCH, Log, accepted
 from tests.contract.bus_worlds import collect
 
@@ -34,7 +35,7 @@ class Told:
         return Projector(self.bus, self.log.state)
 
     def queued(self, projector: Projector) -> list[Outgoing]:
-        return list(projector._queue)
+        return list(projector.queue)
 
     async def names(self) -> list[str]:
         return [json.loads(m.data)["name"] for m in await collect(self.bus, EVENTS.stream)]
@@ -75,14 +76,14 @@ async def test_who_takes_over_when_all_is_told_tells_nothing(told: Told) -> None
     assert await told.names() == ["a", "b"]
 
 
-async def test_refusals_behind_the_last_step_do_not_hide_it(told: Told) -> None:
-    """Claim: two thousand refusals, and a takeover still knows where it is from the newest event."""
+async def test_reasons_behind_the_last_step_do_not_hide_it(told: Told) -> None:
+    """Claim: two thousand times why somebody waits, and a takeover still knows where it is from the newest event."""
     await told.accepts("a", "b")
     projector = told.projector()
     await projector.catch_up()
     await projector.flush()
-    refused = events.refused("default", "x", (), request_sequence=1, at_ms=0)
-    many = [outgoing(refused, f"refused-{i}", projector.position) for i in range(2000)]
+    waits = RequestEvent(namespace="default", name="a", phase="pending")
+    many = [outgoing(waits, f"pending-{i}", projector.position) for i in range(2000)]
     await told.bus.store_many(many)
 
     second = told.projector()
@@ -90,6 +91,56 @@ async def test_refusals_behind_the_last_step_do_not_hide_it(told: Told) -> None:
 
     assert told.queued(second) == []
     assert second.position == projector.position
+
+
+async def test_many_are_told_once_though_some_are_there_already(told: Told) -> None:
+    """Claim: a batch that holds an event of before is refused whole, and then each is told by itself, once."""
+    names = [f"r{index}" for index in range(3 * TOGETHER)]
+    await told.accepts(*names)
+    projector = told.projector()
+    await projector.catch_up()
+    await told.bus.store_many(told.queued(projector)[:5])
+
+    await projector.flush()
+
+    assert await told.names() == names
+
+
+class Counting(InMemoryBus):
+    """How many were stored as one, each time; a stream that never takes them so, if asked."""
+
+    never = False
+
+    def __init__(self) -> None:
+        super().__init__(MemoryServer(), "test")
+        self.together: list[int] = []
+
+    async def store_together(self, messages: Sequence[Outgoing], *, timeout_s: float = 5.0) -> Stored:
+        self.together.append(len(messages))
+        if self.never:
+            raise NotTogether("as it was made long ago", never=True)
+        return await super().store_together(messages, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(("never", "tries"), [(False, [TOGETHER, TOGETHER]), (True, [TOGETHER])])
+async def test_few_are_told_one_by_one_and_many_as_one(never: bool, tries: list[int]) -> None:
+    """Claim: below a batch's worth one by one; where the stream never takes a batch it is not asked again."""
+    told = Told()
+    told.bus = bus = Counting()
+    bus.never = never
+    await bus.ensure_streams()
+    projector = told.projector()
+    names: list[str] = []
+    for count in (TOGETHER, 3, TOGETHER):
+        fresh = [f"r{len(names) + index}" for index in range(count)]
+        names += fresh
+        await told.accepts(*fresh)
+        commit, sequence = told.log.commits[-1]
+        projector.commit(commit, sequence)
+        await projector.flush()
+
+    assert bus.together == tries
+    assert await told.names() == names
 
 
 STEPS: list[tuple[list[str], Any]] = [
@@ -105,5 +156,6 @@ STEPS: list[tuple[list[str], Any]] = [
 @pytest.mark.parametrize(("headers", "step"), STEPS)
 def test_the_newest_step_is_read_from_headers(headers: list[str], step: Any) -> None:
     """Claim: the latest of this epoch; before the first one when they are of another; None when they say nothing."""
-    messages = [outgoing(events.refused("n", "x", (), request_sequence=1, at_ms=0), "i", {STEP: h}) for h in headers]
+    event = RequestEvent(namespace="n", name="x", phase="pending")
+    messages = [outgoing(event, "i", {STEP: h}) for h in headers]
     assert newest_step(messages, EPOCH) == step  # type: ignore[arg-type]  # both have headers

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contracts.constraints import PodAffinity, PodSelector, PodTerm
 from contracts.decisions import FactsSet, HealthSet, InventorySet, Nominated, NominationEnded, Record
 from contracts.requests import GangRef
+from contracts.units import NodeName
 from tests.builders.ledger import Request, node, request
 from tests.builders.scene import Scene
 
@@ -156,6 +157,20 @@ def test_a_place_that_could_not_be_kept_is_asked_for_again_when_time_has_passed(
     scene.wait(4000).judge()
     (kept,) = scene.records(Nominated)
     assert [piece.card for piece in kept.placement.slices] == [p.card for p in scene["b1"].placement.slices]
+
+
+def test_a_place_is_asked_for_again_when_those_who_hold_it_have_begun() -> None:
+    """Claim: who is placed in the same commit has no end yet; once it has, its card is the one to wait for.
+
+    The other one would have to end first then, and leaves a card whose tenant a rule is against.
+    """
+    scene = Scene(node("n1").gpus(1).cpu(8000).stale())
+    scene.submit(request("small").cards(0).cpu(500)).submit(request("first").share(10).gpu_memory(1).cpu(4000))
+    tagged = request("tagged").share(10).gpu_memory(1).cpu(4000).exclusion("z")
+    scene.submit(tagged.fields(priority_class="critical", expected_s=600)).wait(400)
+    scene.fold(HealthSet(node=NodeName("n1"), health="fresh")).judge()
+
+    assert (scene.where("small", "tagged", "first"), scene.kept("first")) == (["n1", "n1", "-"], "n1")
 
 
 def test_members_of_a_begun_gang_join_one_by_one_whoever_fits() -> None:

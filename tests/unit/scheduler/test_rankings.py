@@ -153,7 +153,7 @@ def test_another_state_or_epoch_is_read_from_the_beginning() -> None:
 def test_a_reader_too_far_behind_reads_everything_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log of changed nodes is bounded on both sides: the state's and our own."""
     monkeypatch.setattr("bus.ledger.state.TOUCHED_LIMIT", 4)
-    monkeypatch.setattr(ranking, "LOG_LIMIT", 6)
+    monkeypatch.setattr("scheduler.core.changes.LOG_LIMIT", 6)
     drawn, rankings = ten_nodes()
     order(rankings)
     for index in range(20):
