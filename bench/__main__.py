@@ -24,10 +24,12 @@ TABLES = {
     "training": "elastic jobs: the dry run over 5,000 nodes, and the published experiment on virtual time",
     "ledger": "the ledger on a real nats-server, every write synced to disk",
     "line": "requests decided and committed by a scheduler process; submit to committed",
+    "stages": "what one request costs the scheduler, stage by stage, 5,000 nodes",
     "functions": "functions: load to decision, waking up, calls lost while workers are killed",
     "monitor": "measuring on a node: cost of a period, age of a message, pods that come and go",
     "enforce": "a desired state in the kernel of a node, on a real nats-server (needs root and cgroups)",
     "vertical": "limits that follow use: load change to quota in the kernel; cards saved by stretching (root, cgroups)",
+    "reconciler_start": "a reconciler that starts with 5,000 nodes and 20,000 pods on a real API server",
     "reconcile": "pods created and bound on a real API server (needs tests/cluster/build.sh)",
 }
 

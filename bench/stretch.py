@@ -33,8 +33,8 @@ CALLS_PER_CARD = 100
 START_S = 30
 LATENCY_S = 0.25
 WITHIN = 0.99
-MOST_STRETCH = 2
-"""A replica counts as twice what it was sold when the number of replicas is decided, if it may stretch."""
+MOST_PERCENT = 200
+"""A replica counts as what it may use, up to twice what it was sold, when the number of replicas is decided."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +76,10 @@ def calls() -> Iterator[int]:
 
 def simulate(target_percent: int, *, stretch: bool) -> Result:
     """One run."""
-    each = SOLD * CALLS_PER_CARD * (MOST_STRETCH if stretch else 1)
+    each = SOLD * CALLS_PER_CARD
     function = Function(
         name="f", pod=PodTemplate(image="i"), target_percent=target_percent, min_replicas=1, max_replicas=1000,
-        scaling=Scaling(metric="rate", rate_milli=each),
+        scaling=Scaling(metric="rate", rate_milli=each, stretch_percent=MOST_PERCENT if stretch else 100),
     )  # fmt: skip
     memory, samples, fleet = Memory(), Samples(), [Replica(born_s=-START_S) for _ in range(3)]
     queue, sold_used, served, in_time, count = 0.0, 0, 0.0, 0.0, 0
@@ -100,8 +100,9 @@ def simulate(target_percent: int, *, stretch: bool) -> Result:
             hot_ready=len(ready), coming=len(fleet) - len(ready), warm_ready=0, warm_coming=0, draining=0, busy=0
         )
         inputs = inputs_of(
-            function, memory, samples, counts, now_ms=now_ms, waiting=0, placeable=UNLIMITED, budget=UNLIMITED
-        )
+            function, memory, samples, counts, now_ms=now_ms, waiting=0, placeable=UNLIMITED, budget=UNLIMITED,
+            stretch_percent=sum(one.limit for one in ready) * 100 // max(1, SOLD * len(ready)),
+        )  # fmt: skip
         decision = decide(inputs)
         memory = decision.memory
         fleet = fleet[: decision.target] + [Replica(born_s=second) for _ in range(decision.target - len(fleet))]

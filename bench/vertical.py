@@ -169,8 +169,8 @@ def _cost() -> Row:
 def _saved() -> list[Row]:
     alone, joint = stretch.best(stretch=False), stretch.best(stretch=True)
     how = (
-        f"simulated hour; 99 % within {stretch.LATENCY_S * 1000:.0f} ms; aim {joint.target_percent} % of twice the "
-        f"slice and {joint.replicas:.1f} replicas, alone {alone.target_percent} % of the slice and {alone.replicas:.1f}"
+        f"simulated hour; 99 % within {stretch.LATENCY_S * 1000:.0f} ms; aim {joint.target_percent} % of what "
+        f"replicas may use, {joint.replicas:.1f} of them; alone {alone.target_percent} % and {alone.replicas:.1f}"
     )
     return [
         Row(

@@ -124,7 +124,7 @@ def _ours(annotations: Mapping[str, str], labels: Mapping[str, str], faults: lis
     found: dict[str, str] = {}
     for source in (labels, annotations):
         for key in sorted(key for key in source if key.startswith(marks.DOMAIN)):
-            if key in (marks.MANAGED, marks.SHAREPOD, SIMULATED):
+            if key in (marks.MANAGED, marks.SHAREPOD, marks.REVISION, SIMULATED):
                 continue
             if found.setdefault(key, source[key]) != source[key]:
                 faults.append(Fault(where=key, text=f"the label says {found[key][:80]!r}, the annotation does not"))

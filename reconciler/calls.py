@@ -3,12 +3,13 @@
 What flows in: names and ready-made bodies. What flows out: pods and nodes, or a typed error of `errors.py`.
 Every write names what it relies on: a create its name, a binding and a deletion the life of the pod, a patch of
 annotations that too; so that a decision made from an old view changes nothing. What was certainly not executed is
-tried twice more in place; everything else is the caller's to decide.
+tried twice more in place, while the API server answers at all (`flow`); everything else is the caller's to decide.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Generic, Literal, TypeVar
@@ -18,6 +19,7 @@ import msgspec
 from bus.runtime.retry import GaveUp, retrying
 from reconciler import marks
 from reconciler.errors import Expired, Failure, KubeError, NotFound, NotSent, OutcomeUnknown, classify
+from reconciler.flow import Flow
 from reconciler.lines import Lines, TooLong
 from reconciler.objects import CONTAINER, ListOf, Node, Object, Pod, SharePod, Status, WatchLine
 from reconciler.protocol import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Answer, Transport
@@ -70,13 +72,21 @@ class Kube:
 
     Args:
         transport: what carries the calls.
-        in_flight: writes at once; the rest wait here.
+        in_flight: calls at once; the rest wait here. Lists and watches do not count.
         timeout_s: for one call.
+        rng: for the jitter of pauses.
     """
 
-    def __init__(self, transport: Transport, *, in_flight: int = IN_FLIGHT, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        in_flight: int = IN_FLIGHT,
+        timeout_s: float = 10.0,
+        rng: random.Random | None = None,
+    ) -> None:
         self._transport = transport
-        self._slots = asyncio.Semaphore(in_flight)
+        self.flow = Flow(in_flight, rng=rng or random.Random())
         self._timeout_s = timeout_s
 
     # --- reading -----------------------------------------------------------------------------------------------------
@@ -137,7 +147,7 @@ class Kube:
         async def once() -> Answer:
             return _good(await self._transport.call("GET", path, timeout_s=self._timeout_s))
 
-        return await _persist(f"GET {path}", once, on=(NotSent, OutcomeUnknown))
+        return await self._sent(f"GET {path}", once, on=(NotSent, OutcomeUnknown))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -208,8 +218,14 @@ class Kube:
                 )
             )
 
-        async with self._slots:
-            return await _persist(f"{method} {path}", once, on=(NotSent,))
+        return await self._sent(f"{method} {path}", once, on=(NotSent,))
+
+    async def _sent(
+        self, what: str, once: Callable[[], Awaitable[Answer]], *, on: tuple[type[KubeError], ...]
+    ) -> Answer:
+        """Within what the API server can take; whoever finds out whether it is back asks it once."""
+        async with self.flow.leave(what):
+            return await (once() if self.flow.troubled else _persist(what, once, on=on))
 
 
 async def _persist(what: str, once: Callable[[], Awaitable[Answer]], *, on: tuple[type[KubeError], ...]) -> Answer:

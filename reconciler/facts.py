@@ -26,7 +26,7 @@ Counted = Callable[[str, str], bool]
 def node_facts(node: Node, pods: Iterable[Pod], counted: Counted) -> NodeFacts:
     """The facts of one node, from the pods bound to it."""
     name = node.metadata.name
-    foreign = [pod for pod in pods if _holds(pod) and not counted(_uid(pod), name)]
+    foreign = [pod for pod in pods if holds(pod) and not counted(_uid(pod), name)]
     allocatable = node.status.allocatable or {}
     return NodeFacts(
         node=NodeName(name),
@@ -35,9 +35,9 @@ def node_facts(node: Node, pods: Iterable[Pod], counted: Counted) -> NodeFacts:
         unschedulable=node.spec.unschedulable,
         labels=dict(sorted((node.metadata.labels or {}).items())),
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints or ()),
-        allocatable_cpu_milli=min(MAX_CPU_MILLI, floor_in(_amount(allocatable, "cpu"), MILLI)),
-        allocatable_memory_mib=min(MAX_MEMORY_MIB, floor_in(_amount(allocatable, "memory"), MIB)),
-        allocatable_pods=floor_in(_amount(allocatable, "pods"), ONE) if "pods" in allocatable else DEFAULT_PODS,
+        allocatable_cpu_milli=min(MAX_CPU_MILLI, floor_in(amount(allocatable, "cpu"), MILLI)),
+        allocatable_memory_mib=min(MAX_MEMORY_MIB, floor_in(amount(allocatable, "memory"), MIB)),
+        allocatable_pods=floor_in(amount(allocatable, "pods"), ONE) if "pods" in allocatable else DEFAULT_PODS,
         foreign_cpu_milli=min(MAX_CPU_MILLI, sum(ceil_in(pod_request(pod, "cpu"), MILLI) for pod in foreign)),
         foreign_memory_mib=min(MAX_MEMORY_MIB, sum(ceil_in(pod_request(pod, "memory"), MIB) for pod in foreign)),
         foreign_pods=len(foreign),
@@ -49,7 +49,7 @@ def gone(node: str, uid: str) -> NodeFacts:
     return NodeFacts(node=NodeName(node), uid=uid, gone=True, ready=False)
 
 
-def _holds(pod: Pod) -> bool:
+def holds(pod: Pod) -> bool:
     """The kubelet counts it: bound, and not ended."""
     return pod.spec.node_name != "" and pod.status.phase not in ("Succeeded", "Failed")
 
@@ -68,8 +68,8 @@ def pod_request(pod: Pod, resource: str) -> int:
     own request where it states one; and the overhead of its runtime class.
     """
     own = (pod.spec.resources.requests if pod.spec.resources else None) or {}
-    asked = _amount(own, resource) if resource in own else _containers_request(pod, resource)
-    return asked + _amount(pod.spec.overhead or {}, resource)
+    asked = amount(own, resource) if resource in own else _containers_request(pod, resource)
+    return asked + amount(pod.spec.overhead or {}, resource)
 
 
 def _containers_request(pod: Pod, resource: str) -> int:
@@ -87,16 +87,16 @@ def _containers_request(pod: Pod, resource: str) -> int:
 
 def _container_request(pod: Pod, container: Container, resource: str) -> int:
     """The spec's, or what the kubelet still keeps while a smaller one is being applied."""
-    asked = _amount((container.resources.requests if container.resources else None) or {}, resource)
+    asked = amount((container.resources.requests if container.resources else None) or {}, resource)
     kept = (
-        _amount(status.allocated_resources, resource)
+        amount(status.allocated_resources, resource)
         for status in pod.status.container_statuses or ()
         if status.allocated_resources and status.name == container.name
     )
     return max(asked, *kept, 0)
 
 
-def _amount(quantities: Quantities, resource: str) -> int:
+def amount(quantities: Quantities, resource: str) -> int:
     """A stranger's unreadable quantity counts as nothing: the API server would not have admitted it."""
     try:
         return parse(quantities.get(resource, 0))

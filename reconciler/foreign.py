@@ -25,7 +25,7 @@ from reconciler import marks
 from reconciler.annotations import Fault, Words, words
 from reconciler.dialects import dialects, merged
 from reconciler.facts import pod_request
-from reconciler.foreign_terms import constraints, tolerations
+from reconciler.foreign_terms import Whose, constraints, tolerations
 from reconciler.objects import Container, Part, Pod, PodSpec, Quantities
 from reconciler.quantity import MIB, MILLI, ceil_in
 
@@ -135,7 +135,8 @@ def translate(pod: ForeignPod) -> PodRequest | Refused:
     """The request that this pod is."""
     said = words(pod.metadata.annotations or {}, pod.metadata.labels or {})
     ask, conflicts = merged(said.gpu, dialects(pod.metadata.annotations or {}, dict(_limits(pod.spec))))
-    placed, strange = constraints(pod.spec.affinity, pod.spec.topology_spread_constraints)
+    whose = Whose(pod.metadata.namespace, pod.metadata.labels or {})
+    placed, strange = constraints(pod.spec.affinity, pod.spec.topology_spread_constraints, whose)
     faults = [*said.faults, *conflicts, *strange, *_unknown(pod.spec)]
     if not ask:
         ask = {"cards": 0}

@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from bus.ledger.state import RequestState
 from contracts.decisions import Placement
-from contracts.outcomes import Outcome, OutcomePhase
+from contracts.outcomes import Outcome, OutcomePhase, ResizeRefused
 from contracts.units import NodeName, pod_name
 from reconciler import marks
 from reconciler.foreign import made_up
@@ -41,6 +42,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     blocked: Blocked | None
     maybe_bound: bool
     waits_for: str = ""
+    leaves: str = ""
     isolation: dict[str, str] = {}
 
     @property
@@ -48,7 +50,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
         """Why its pod must go; empty when it stays."""
         if self.request.withdrawn:
             return "withdrawn"
-        return f"evicted for {self.request.evicted_for}" if self.request.evicted_for else ""
+        return f"evicted for {self.request.evicted_for}" if self.request.evicted_for else self.leaves
 
     @property
     def was_bound(self) -> bool:
@@ -112,11 +114,13 @@ def repairs(held: Held, seen: Seen, fault: str) -> dict[str, str]:
 # --- what is done and said -------------------------------------------------------------------------------------------
 
 
-def say(held: Held, seen: Seen) -> Step:
-    """Publish how far it is, if that is news."""
+def say(held: Held, seen: Seen, *, refused: ResizeRefused | None = None) -> Step:
+    """Publish how far it is, and which change of its CPU will not come, if that is news."""
     if seen.phase == "unbound":
         raise AssertionError(f"{held.request.uid}: nothing is said of an unbound pod")
     said, outcome = held.said, outcome_of(held.request, seen.phase, seen=seen, reason=seen.reason)
+    if refused is not None:
+        outcome = replace(outcome, resize_refused=refused)
     if said and (outcome == said or RANK[outcome.phase] < RANK[said.phase]):
         return Wait(reason=f"{said.phase}; said so")
     return Publish(outcome=outcome)

@@ -4,7 +4,8 @@ What flows in: pages and events of one kind. What flows out: batches of changes 
 first list is in. A watch that ends, breaks, falls silent or speaks nonsense is begun again from the last version seen;
 a version that is too old (any restart of the API server makes it so) is listed again and compared, so that nothing is
 missed. Every failure waits longer than the one before, with jitter, because an API server that comes back meets all its
-clients at once; a watch that ends as soon as it began counts as a failure too.
+clients at once; a watch that ends as soon as it began counts as a failure too. A list alone is no success: where every
+watch is refused as too old, its success would begin the pauses anew, and the whole cluster be listed without end.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from typing import Generic
 
 from reconciler.backoff import Backoff
 from reconciler.calls import Kube, Resource, WatchEvent
-from reconciler.errors import Expired, KubeError, Unauthorized
+from reconciler.errors import Expired, KubeError, Throttled, Unauthorized
 from reconciler.objects import Object
 from reconciler.store import Change, Store, version_of
 
 PAGE = 500
 WATCH_S = (50, 70)
 """Seconds a watch lives, drawn each time: a thousand watches do not end together."""
+CAP_S = 12.0
+"""The longest pause, so that after any outage everything is known again within half a minute."""
 PATIENCE_S = 180.0
 """How long a refused token is tried again before the process ends; then it is started anew and reads its token."""
 SHORT_S = 1.0
@@ -66,7 +69,7 @@ class Informer(Generic[Object]):
         self._rng = rng
         self._stale = True
         self._refused_since_s: float | None = None
-        self._pause = Backoff(base_s=0.2, cap_s=30.0, rng=rng)
+        self._pause = Backoff(base_s=0.2, cap_s=CAP_S, rng=rng)
 
     async def run(self) -> None:
         """Until it is cancelled.
@@ -106,7 +109,7 @@ class Informer(Generic[Object]):
         changes = self.store.relist(items, page.version)
         self._stale = False
         self.relists += 1
-        self._healthy()
+        self._opened()
         self._tell(changes)
         self.synced.set()
 
@@ -155,7 +158,8 @@ class Informer(Generic[Object]):
 
     async def _rest(self, error: KubeError) -> None:
         self.trouble = f"{type(error).__name__}: {error}"
-        pause_s = self._pause()
+        asked_s = error.retry_after_s if isinstance(error, Throttled) else 0.0
+        pause_s = max(asked_s, self._pause())
         _log.info(
             "watching %s again",
             self._resource.path,

@@ -19,6 +19,8 @@ def watch(meter: Meter, reconciler: Reconciler) -> None:
         ("pods", "pods in the informer", lambda: len(reconciler.pods.store.objects)),
         ("nodes", "nodes in the informer", lambda: len(reconciler.nodes.store.objects)),
         ("strangers", "pods of another epoch that no request of the ledger owns", reconciler.strangers),
+        ("placeholders", "pods that hold cards of shared nodes", lambda: reconciler.placeholders.count),
+        ("lost_cards", "sold cards of shared nodes that no placeholder holds", lambda: reconciler.placeholders.lost),
         ("relists", "times that the pods were listed", lambda: reconciler.pods.relists),
     )
     for name, text, read in gauges:

@@ -82,6 +82,7 @@ class Waiting(Part, frozen=True, kw_only=True):
     """Why a container does not run yet."""
 
     reason: str = ""
+    message: str = ""
 
 
 class Terminated(Part, frozen=True, kw_only=True):
@@ -98,6 +99,20 @@ class ContainerState(Part, frozen=True, kw_only=True):
     terminated: Terminated | None = None
 
 
+class Device(Part, frozen=True, kw_only=True):
+    """One device that a container was given."""
+
+    resource_id: str = msgspec.field(name="resourceID", default="")
+    health: str = ""
+
+
+class Allocated(Part, frozen=True, kw_only=True):
+    """The devices of one resource that a container was given; known before it starts."""
+
+    name: str = ""
+    resources: tuple[Device, ...] | None = None
+
+
 class ContainerStatus(Part, frozen=True, kw_only=True):
     """How a container is doing, and what the kubelet keeps for it while a resize is under way."""
 
@@ -106,6 +121,8 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
     """`<runtime>://<id>`; another one after each restart."""
     state: ContainerState = ContainerState()
     allocated_resources: Quantities | None = None
+    allocated_resources_status: tuple[Allocated, ...] | None = None
+    """Kubernetes 1.36; None = the kubelet does not say."""
 
 
 class PodCondition(Part, frozen=True, kw_only=True):
@@ -115,6 +132,8 @@ class PodCondition(Part, frozen=True, kw_only=True):
     status: str = ""
     reason: str = ""
     message: str = ""
+    observed_generation: int = 0
+    """Of the pod that it speaks of; 0 = it does not say."""
 
 
 class PodStatus(Part, frozen=True, kw_only=True):
@@ -125,6 +144,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
     message: str = ""
     conditions: tuple[PodCondition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class Pod(Part, frozen=True, kw_only=True):
@@ -157,9 +177,16 @@ class Condition(Part, frozen=True, kw_only=True):
     status: str = ""
 
 
+class NodeInfo(Part, frozen=True, kw_only=True):
+    """What the kubelet found when it started."""
+
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
 class NodeStatus(Part, frozen=True, kw_only=True):
     """What the kubelet says of its node."""
 
+    node_info: NodeInfo = NodeInfo()
     allocatable: Quantities | None = None
     conditions: tuple[Condition, ...] | None = None
 
@@ -193,10 +220,20 @@ class Template(Part, frozen=True, kw_only=True):
     spec: dict[str, Any] = {}
 
 
+class SharePodUpdate(Part, frozen=True, kw_only=True):
+    """How pods of another template are replaced."""
+
+    max_unavailable: int = 1
+    """So many fewer than `replicas` may be ready meanwhile."""
+    max_surge: int = 0
+    """So many more than `replicas` may be there meanwhile; each takes a share of a card."""
+
+
 class SharePodSpec(Part, frozen=True, kw_only=True):
     """What somebody wants of a SharePod."""
 
     replicas: int = 1
+    update: SharePodUpdate = SharePodUpdate()
     share: Share = Share()
     template: Template = Template()
 
@@ -218,6 +255,8 @@ class SharePodStatus(Part, frozen=True, kw_only=True, omit_defaults=False):
     observed_generation: int = 0
     replicas: int = 0
     ready_replicas: int = 0
+    updated_replicas: int = 0
+    """Of the template and the share that the spec has now."""
     selector: str = ""
     ready: str = ""
     """`2/3`."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from bus.ledger.state import RequestState
+from contracts.outcomes import ResizeRefused
 from reconciler import foreign_plan
 from reconciler.held import FINAL, RANK, Held, bind, delete, fault_of, outcome_of, pod_of, repairs, say, spoken_of
 from reconciler.seen import Seen
@@ -45,14 +46,17 @@ def _held(case: Case, request: RequestState) -> Step:
         return Wait(reason="not placed")
     if case.said and RANK[case.said.phase] == FINAL:
         return Wait(reason=f"{case.said.phase}; the scheduler has been told")
+    begun = (case.seen is not None and case.seen.node != "") or _spoken(case, request)
+    lost = Blocked(code="card-lost", reason=case.leaves, final=True)
     held = Held(
         epoch=case.epoch,
         request=request,
         placement=request.placement,
         said=case.said,
-        blocked=case.blocked,
+        blocked=lost if case.leaves and not begun else case.blocked,
         maybe_bound=case.maybe_bound,
         waits_for=case.waits_for,
+        leaves=case.leaves if begun else "",
         isolation=case.isolation,
     )
     seen = case.seen
@@ -61,6 +65,11 @@ def _held(case: Case, request: RequestState) -> Step:
     if seen is None:
         return _absent(held)
     return next(step for rule in _PRESENT if (step := rule(held, seen)) is not None)
+
+
+def _spoken(case: Case, request: RequestState) -> bool:
+    """The ledger or our own last word has it that its pod was bound."""
+    return request.phase != "placed" or (case.said is not None and case.said.phase != "waiting")
 
 
 def _behind(case: Case) -> Step | None:
@@ -192,12 +201,20 @@ def _resize(held: Held, seen: Seen) -> Step | None:
     Never to or from none, which would be another class of service and is refused.
     """
     wanted = held.placement.cpu_milli
-    if seen.terminating or not wanted or not seen.cpu_milli or seen.cpu_milli == wanted:
+    if seen.terminating or not wanted or not seen.cpu_milli:
         return None
-    if held.blocked is None:
+    if seen.cpu_milli == wanted:
+        return _refused(held, seen, seen.cpu_has_milli, seen.reason) if seen.resize == "infeasible" else None
+    if held.blocked is None or held.blocked.cpu_milli != wanted:
         return Resize(cpu_milli=wanted)
-    refused = f"resize to {wanted}m refused: {held.blocked.code}: {held.blocked.reason}"
-    return say(held, replace(seen, reason=refused[:1000]))
+    why = f"resize to {wanted}m refused: {held.blocked.code}: {held.blocked.reason}"
+    return _refused(held, seen, seen.cpu_milli, why[:1000])
+
+
+def _refused(held: Held, seen: Seen, has_milli: int | None, why: str) -> Step:
+    """For the scheduler to count again what the container goes on with."""
+    refused = ResizeRefused(wanted_milli=held.placement.cpu_milli, has_milli=has_milli)
+    return say(held, replace(seen, reason=why), refused=refused)
 
 
 _PRESENT = (_occupied, _another_life, _ended, _unbound, _bound)

@@ -19,9 +19,11 @@ from bus.ledger.state import RequestState
 from contracts.isolation import Entry, HostPaths, Mount, PodChanges
 from contracts.messages import encode
 from contracts.requests import PodRequest, PodTemplate, Toleration
-from reconciler import marks
+from reconciler import marks, onbus
 from reconciler.objects import CONTAINER, Pod
+from reconciler.onbus import Login
 from reconciler.plan import pod_of
+from reconciler.terms import constraint_fields
 
 SCHEDULER = "gpubus"
 CARD_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
@@ -52,6 +54,10 @@ class PodRules(msgspec.Struct, frozen=True, kw_only=True):
     """Numeric user of every container; None leaves it to the image, which then must not be root."""
     paths: HostPaths = HostPaths()
     """Where the parts of the isolation backends lie on every node."""
+    bus_login: bool = False
+    """Replicas of functions and trainers of jobs get a token for the bus; see `reconciler.onbus`."""
+    bus_ca: str = ""
+    """Config map in their namespace with the certificate of the bus; empty = none."""
 
 
 DEFAULT_RULES = PodRules()
@@ -86,7 +92,7 @@ def manifest(
                 "labels": {**asked.pod.labels, **labels_of(request)},
                 "annotations": {**asked.pod.annotations, **own},
             },
-            "spec": _spec(asked, rules, changes),
+            "spec": _spec(asked, rules, changes, request.accepted.namespace),
         },
         order="deterministic",
     )
@@ -156,7 +162,9 @@ def as_bound(pod: Pod, request: RequestState, assigned: dict[str, str]) -> Pod:
 # --- the parts of a pod ----------------------------------------------------------------------------------------------
 
 
-def _spec(asked: PodRequest, rules: PodRules, changes: PodChanges) -> dict[str, Any]:
+def _spec(asked: PodRequest, rules: PodRules, changes: PodChanges, namespace: str) -> dict[str, Any]:
+    login = onbus.login_of(asked, namespace) if rules.bus_login else None
+    volumes = [*map(_volume, changes.mounts), *([onbus.volume(rules.bus_ca)] if login else [])]
     security = SECURITY if rules.run_as_user is None else {**SECURITY, "runAsUser": rules.run_as_user}
     return {
         "schedulerName": SCHEDULER,
@@ -165,15 +173,18 @@ def _spec(asked: PodRequest, rules: PodRules, changes: PodChanges) -> dict[str, 
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [{**_container(asked.pod, changes), "securityContext": security}],
-        **({"volumes": [_volume(mount) for mount in changes.mounts]} if changes.mounts else {}),
+        **({"serviceAccountName": login.account} if login else {}),
+        "containers": [{**_container(asked.pod, changes, login, rules.bus_ca), "securityContext": security}],
+        **({"volumes": volumes} if volumes else {}),
         **({"nodeSelector": asked.node_selector} if asked.node_selector else {}),
         **({"tolerations": [_toleration(t) for t in asked.tolerations]} if asked.tolerations else {}),
+        **constraint_fields(asked),
     }
 
 
-def _container(template: PodTemplate, changes: PodChanges) -> dict[str, Any]:
-    env = ({"name": e.name, "value": e.value} for e in template.env)
+def _container(template: PodTemplate, changes: PodChanges, login: Login | None, ca: str) -> dict[str, Any]:
+    env = [{"name": e.name, "value": e.value} for e in template.env] + (onbus.env_of(login, ca) if login else [])
+    mounts = [*map(_volume_mount, changes.mounts), *([onbus.mount()] if login else [])]
     return {
         "name": CONTAINER,
         "image": template.image,
@@ -182,7 +193,7 @@ def _container(template: PodTemplate, changes: PodChanges) -> dict[str, Any]:
         **({"workingDir": template.working_dir} if template.working_dir else {}),
         "env": [*env, *map(_entry, changes.env), *map(_card_variable, CARD_VARIABLES)],
         "resources": _resources(template),
-        **({"volumeMounts": [_volume_mount(mount) for mount in changes.mounts]} if changes.mounts else {}),
+        **({"volumeMounts": mounts} if mounts else {}),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from itertools import islice
 
 from reconciler.backoff import Backoff
 
@@ -66,6 +67,11 @@ class WorkQueue:
         delay_s = max(at_least_s, pause())
         self.add_later(key, delay_s)
         return delay_s
+
+    def hurry(self, most: int | None = None) -> None:
+        """What made them fail may be over: look again now at keys that wait for another try, or at so many of them."""
+        for key in list(islice(self._later, most)):
+            self.add(key)
 
     def worked(self, key: str) -> None:
         """It worked: the next failure pauses as little as the first."""

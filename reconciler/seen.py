@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from reconciler import marks
-from reconciler.objects import CONTAINER, ContainerStatus, Pod
+from reconciler.objects import CONTAINER, ContainerStatus, Pod, PodCondition
 from reconciler.quantity import MILLI, BadQuantity, ceil_in, parse
 
 SeenPhase = Literal["unbound", "bound", "running", "ended", "rejected"]
@@ -55,6 +55,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Of the container as it runs now, without the runtime's name."""
     resize: Resizing = ""
     """How far an in-place change of its resources is."""
+    cpu_has_milli: int | None = None
+    """CPU that its kubelet has set aside for it; None = it does not say."""
     exit_code: int | None = None
     reason: str = ""
 
@@ -88,6 +90,7 @@ def look(pod: Pod) -> Seen:
         cpu_limit_milli=_cpu(pod, limit=True),
         container_id=_container_id(pod),
         resize=resizing(pod),
+        cpu_has_milli=_cpu_has(pod),
         exit_code=_exit_code(pod) if phase == "ended" else None,
         reason=_reason(pod, phase),
     )
@@ -104,15 +107,19 @@ def _phase(pod: Pod) -> SeenPhase:
 
 
 def resizing(pod: Pod) -> Resizing:
-    """What the kubelet says of an in-place change; nothing once it is done."""
+    """What the kubelet says of an in-place change; nothing once it is done, nor of the size before the present one."""
     for condition in pod.status.conditions or ():
-        if condition.status != "True":
+        if condition.status != "True" or _outdated(condition, pod):
             continue
         if condition.type == "PodResizePending":
             return "infeasible" if condition.reason == "Infeasible" else "deferred"
         if condition.type == "PodResizeInProgress":
             return "error" if condition.reason == "Error" else "in-progress"
     return ""
+
+
+def _outdated(condition: PodCondition, pod: Pod) -> bool:
+    return 0 < condition.observed_generation < pod.metadata.generation
 
 
 def _resize_told(pod: Pod) -> str:
@@ -131,6 +138,15 @@ def _cpu(pod: Pod, *, limit: bool) -> int | None:
     amounts = (resources.limits if limit else resources.requests) if resources else None
     try:
         return ceil_in(parse((amounts or {})["cpu"]), MILLI)
+    except (KeyError, BadQuantity):
+        return None
+
+
+def _cpu_has(pod: Pod) -> int | None:
+    """As its kubelet tells it: with a refused resize the spec says what was asked for."""
+    own = next((s for s in pod.status.container_statuses or () if s.name == _main(pod)), None)
+    try:
+        return ceil_in(parse(((own.allocated_resources if own else None) or {})["cpu"]), MILLI)
     except (KeyError, BadQuantity):
         return None
 

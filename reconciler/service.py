@@ -42,6 +42,7 @@ from reconciler.events_desk import EventsDesk
 from reconciler.freshness import Freshness
 from reconciler.informer import Informer
 from reconciler.objects import Node, Pod
+from reconciler.placeholders import Kept, PlaceholderDesk, kept
 from reconciler.podspec import PodRules
 from reconciler.protocol import Transport
 from reconciler.publishing import FactsDesk, Gathered, SharesDesk
@@ -112,7 +113,9 @@ class Reconciler:
     ) -> None:
         rng = rng or random.Random()
         self._bus, self._settings, self._state = bus, settings, state
-        kube = Kube(transport, in_flight=settings.kube.in_flight, timeout_s=settings.kube.timeout_s)
+        kube = Kube(transport, in_flight=settings.kube.in_flight, timeout_s=settings.kube.timeout_s, rng=rng)
+        self._flow = kube.flow
+        self._flow.on_recovery = self._hurry
         self.view = View(state)
         self.queue = WorkQueue(rng=rng)
         self.board = Board(bus, incarnation, rng=rng)
@@ -127,12 +130,29 @@ class Reconciler:
             duration_s=settings.lease_duration_s,
         )
         self.facts = FactsDesk(
-            self.view, self.pods, self.nodes, self.board, Gathered(settings.facts_every_s, self.may_act)
+            self.view,
+            self.pods,
+            self.nodes,
+            self.board,
+            Gathered(settings.facts_every_s, self.may_act),
+            kept=self._kept,
         )
         self.shares = SharesDesk(self.view, self.pods, self.board, Gathered(settings.shares_every_s, self.may_act))
         self.readiness = Readiness(bus, self._node_reported)
         now_s = asyncio.get_running_loop().time
         self.people = EventsDesk(kube, now_s=now_s, wall_ms=wall_ms, instance=incarnation)
+        self.placeholders = PlaceholderDesk(
+            view=self.view,
+            pods=self.pods,
+            nodes=self.nodes,
+            kube=kube,
+            people=self.people,
+            may_act=self.may_act,
+            now_s=now_s,
+            rules=settings.placeholders.rules(),
+            facts_news=self.facts.gathered.add,
+            pod_news=self.queue.add,
+        )
         self.adopting = AdoptDesk(
             bus=bus,
             view=self.view,
@@ -156,7 +176,13 @@ class Reconciler:
             may_act=self.may_act,
             now=now_s,
             report_of=self.readiness.of,
-            pod_rules=PodRules(run_as_user=settings.pods.run_as_user or None, paths=settings.pods.paths()),
+            standing=self.placeholders.standing,
+            pod_rules=PodRules(
+                run_as_user=settings.pods.run_as_user or None,
+                paths=settings.pods.paths(),
+                bus_login=settings.pods.bus_login,
+                bus_ca=settings.pods.bus_ca,
+            ),
             keep_ended_s=settings.pods.keep_ended_s,
         )
 
@@ -229,6 +255,7 @@ class Reconciler:
         yield "reconcile", self.queue.run(self.worker.work)
         yield "adopt", self.adopting.queue.run(self.adopting.work, width=ADOPTING)
         yield "hear why they wait", self.adopting.hear()
+        yield "placeholders", self.placeholders.run()
         if self.sharing.shared is not None:
             yield "sharepods", self.sharing.shared.run()
             yield "share", self.sharing.queue.run(self.sharing.work, width=SHARING)
@@ -241,6 +268,7 @@ class Reconciler:
                 self.facts.folded(commit)
                 self.shares.folded(commit)
                 self.adopting.folded(commit)
+                self.placeholders.folded(commit)
                 self.freshness.folded()
 
     async def _gate(self) -> None:
@@ -253,7 +281,14 @@ class Reconciler:
                 self.everything()
                 for queue in self._queues:
                     queue.gate.set()
+            if self._flow.asks:
+                self._hurry(1)
             await asyncio.sleep(GATE_S)
+
+    def _hurry(self, most: int | None = None) -> None:
+        """The API server is back, or one of those who were turned away may see whether it is."""
+        for queue in self._queues:
+            queue.hurry(most)
 
     @property
     def _queues(self) -> tuple[WorkQueue, ...]:
@@ -292,6 +327,7 @@ class Reconciler:
         self.shares.everything()
         self.adopting.everything()
         self.sharing.everything()
+        self.placeholders.everything()
 
     def tidy(self) -> None:
         """Forget words about requests that are over."""
@@ -313,6 +349,7 @@ class Reconciler:
         self.shares.pods_changed(changes)
         self.adopting.pods_changed(changes)
         self.sharing.pods_changed(changes)
+        self.placeholders.pods_changed(changes)
 
     def _node_reported(self, node: str) -> None:
         """Its pods may wait for what it has prepared now."""
@@ -321,6 +358,10 @@ class Reconciler:
 
     def _nodes_changed(self, changes: list[Change[Node]]) -> None:
         self.facts.nodes_changed(changes)
+        self.placeholders.nodes_changed(changes)
+
+    def _kept(self, node: Node, pods: list[Pod]) -> Kept:
+        return kept(node, pods, self.placeholders.rules, self.placeholders.trouble)
 
     async def _allocations(self, received: Received) -> bytes:
         """Answer from the pods alone, and only while we see them."""

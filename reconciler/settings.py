@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from bus.runtime.settings import Seconds, ServiceSettings, Settings, Text
 from contracts.isolation import DEFAULT_PATHS, HostPaths
+from reconciler.placeholders.values import Rules
 
 
 class KubernetesSettings(Settings, frozen=True, kw_only=True):
@@ -40,6 +41,11 @@ class PodSettings(Settings, frozen=True, kw_only=True):
     """Folder of HAMi-core's library on every node, as `monitor.enforce.hami_path` says it."""
     gemini_path: Text = DEFAULT_PATHS.gemini
     """Folder of KubeShare on every node, as `monitor.enforce.gemini_path` says it."""
+    bus_login: bool = False
+    """Pods of functions and jobs get a token by which the bus knows them as worker of that function, trainer of that
+    job. Their namespace needs service accounts `gpubus-worker-FUNCTION` and `gpubus-trainer-JOB`."""
+    bus_ca: Text = ""
+    """With `bus_login`: config map in their namespace whose `ca.crt` the bus is trusted by. Empty: none."""
     keep_ended_s: Annotated[float, Meta(ge=0, le=30 * 86_400)] | None = None
     """Seconds that the pod of a finished request is kept, so that its logs can be read. Unset: for ever.
 
@@ -49,6 +55,45 @@ class PodSettings(Settings, frozen=True, kw_only=True):
     def paths(self) -> HostPaths:
         """Where pods find what their isolation needs."""
         return HostPaths(mps=self.mps_path, hami=self.hami_path, gemini=self.gemini_path)
+
+
+class PlaceholderSettings(Settings, frozen=True, kw_only=True):
+    """On nodes with the label `gpubus.dev/mode=coexist` placeholders get cards one by one from the device plugin."""
+
+    namespace: Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "gpubus-system"
+    """Where placeholder pods live; whoever may write pods there can say that a card is ours."""
+    image: Text = "registry.k8s.io/pause:3.10"
+    """A program that does nothing and ends on SIGTERM."""
+    priority_class: Text = "system-node-critical"
+    """Of the placeholders: above every tenant. A kubelet short of memory evicts pods of any other class."""
+    runtime_class: Text = ""
+    """Only where the nodes' default runtime cannot start the image."""
+    resource: Text = "nvidia.com/gpu"
+    """What the device plugin calls its cards."""
+    release_idle_after_s: Annotated[float, Meta(ge=0, le=30 * 86_400)] = 300.0
+    """How long a card that nobody uses is kept before it goes back to the others."""
+    release_idle: bool = True
+    """False: a card that was acquired stays ours."""
+    min_idle: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Idle cards that each of these nodes keeps, so that the next request does not wait for a pod to start."""
+    acquire_after_s: Annotated[float, Meta(ge=0, le=3600)] = 0.5
+    """How long a request waits before a card is got for it: meanwhile the scheduler finds a place on those we have."""
+    start_timeout_s: Seconds = 60.0
+    """After this a placeholder that holds no card is given up, and the next try waits longer."""
+
+    def rules(self) -> Rules:
+        """As the decisions take it."""
+        return Rules(
+            namespace=self.namespace,
+            image=self.image,
+            priority_class=self.priority_class,
+            runtime_class=self.runtime_class,
+            resource=self.resource,
+            release_idle_after_s=self.release_idle_after_s if self.release_idle else None,
+            min_idle=self.min_idle,
+            acquire_after_s=self.acquire_after_s,
+            start_timeout_s=self.start_timeout_s,
+        )
 
 
 class ReconcilingSettings(Settings, frozen=True, kw_only=True):
@@ -68,6 +113,7 @@ class ReconcilingSettings(Settings, frozen=True, kw_only=True):
     """Pause between full comparisons of ledger and pods: an event that was lost is made good, words are forgotten."""
     kube: KubernetesSettings = KubernetesSettings()
     pods: PodSettings = PodSettings()
+    placeholders: PlaceholderSettings = PlaceholderSettings()
 
     def problems(self) -> Iterator[str]:
         """The lease outlives two renewals."""

@@ -20,7 +20,8 @@ from reconciler.informer import Informer
 from reconciler.objects import Pod, SharePod
 from reconciler.protocol import MERGE_PATCH
 from reconciler.queue import WorkQueue
-from reconciler.sharepod import API_VERSION, KIND, EndPod, MakePod, owned, status, steps
+from reconciler.sharepod import API_VERSION, KIND, EndPod, MakePod, owned, steps
+from reconciler.sharepod_status import status
 from reconciler.store import Change
 
 _log = logging.getLogger(__name__)

@@ -16,6 +16,21 @@ class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     final: bool
     """Kubernetes will never accept it; else it is tried again later and this stands only until then."""
+    cpu_milli: int | None = None
+    """The CPU that a resize asked for: another size is another question."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a placed request stands on its cards, where others may have them too."""
+
+    waits_for: str = ""
+    """What it waits for before it may be bound; empty = nothing."""
+    leaves: str = ""
+    """Why it cannot stay; empty = it can."""
+
+
+AT_HOME = Standing()
+"""Nothing stands against it."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +52,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """A binding of its pod was sent and never answered."""
     waits_for: str = ""
     """What its node has not prepared yet for the isolation of its cards; it is not bound before."""
+    leaves: str = ""
+    """Why it cannot stay where it was bound, whatever the ledger says; empty when it can."""
     isolation: dict[str, str] = {}
     """What its isolation's variables should say, by name."""
     ended_for_s: float = 0.0

@@ -29,7 +29,7 @@ from contracts.isolation import CannotIsolate, PodChanges
 from contracts.outcomes import Outcome
 from contracts.shares import NodeEnforcement
 from contracts.subjects import OUTCOMES
-from reconciler import errors, foreign, marks, podspec
+from reconciler import errors, foreign, marks, podspec, steps
 from reconciler.board import Board
 from reconciler.calls import Kube
 from reconciler.informer import Informer
@@ -41,15 +41,12 @@ from reconciler.seen import Seen, look
 from reconciler.steps import (
     Annotate,
     Bind,
-    Blocked,
     Case,
-    Conflict,
     Create,
     Delete,
     Publish,
     Resize,
     Step,
-    Ungate,
     Wait,
 )
 from reconciler.view import View
@@ -68,7 +65,7 @@ _log = logging.getLogger(__name__)
 class Refusal(msgspec.Struct, frozen=True):
     """A refusal and until when it stands (None: for good)."""
 
-    blocked: Blocked
+    blocked: steps.Blocked
     until_s: float | None
 
 
@@ -81,6 +78,7 @@ class Worker:
         may_act: whether this process may write now; asked before each step.
         now: a clock that does not jump, in seconds.
         report_of: what a node has said that it enforces.
+        standing: whether a placed request may be bound where it is placed, and stay.
         keep_ended_s: see `Case`.
     """
 
@@ -95,12 +93,13 @@ class Worker:
         may_act: Callable[[], bool],
         now: Callable[[], float],
         report_of: Callable[[str], NodeEnforcement | None] = lambda _: None,
+        standing: Callable[[RequestState], steps.Standing] = lambda _: steps.AT_HOME,
         pod_rules: podspec.PodRules = podspec.DEFAULT_RULES,
         keep_ended_s: float | None = None,
     ) -> None:
         self._view, self._pods, self._kube, self._board, self._queue = view, pods, kube, board, queue
         self._may_act, self._now, self._report_of = may_act, now, report_of
-        self._pod_rules, self._keep_ended_s = pod_rules, keep_ended_s
+        self._pod_rules, self._keep_ended_s, self._standing = pod_rules, keep_ended_s, standing
         self._looks: dict[str, tuple[Pod, Seen]] = {}
         self._unsure: set[str] = set()
         self._maybe_bound: set[str] = set()
@@ -124,7 +123,7 @@ class Worker:
             self._failed.add(1, {"error": "defect"})
             self._queue.failed(key)
 
-    def refusals(self) -> dict[str, Blocked]:
+    def refusals(self) -> dict[str, steps.Blocked]:
         """What stands against pods right now, for people."""
         return {key: refusal.blocked for key, refusal in self._refusals.items()}
 
@@ -148,7 +147,8 @@ class Worker:
     def _case(self, key: str) -> Case:
         seen = self._look(key)
         request = self._view.request(key, seen.mark.uid if seen and seen.mark else None)
-        isolated = self._isolated(request) if request and request.live else Isolation()
+        live = request if request and request.live else None
+        isolated, standing = (self._isolated(live), self._standing(live)) if live else (Isolation(), steps.AT_HOME)
         return Case(
             epoch=self._view.state.epoch,
             sequence=self._view.state.sequence,
@@ -157,7 +157,8 @@ class Worker:
             said=self._said(request) if request else None,
             blocked=self._blocked(key),
             maybe_bound=key in self._maybe_bound,
-            waits_for=isolated.waits_for,
+            waits_for=isolated.waits_for or standing.waits_for,
+            leaves=standing.leaves,
             isolation=isolated.changes.marks,
             ended_for_s=self._ended_for_s(key, seen),
             keep_ended_s=self._keep_ended_s,
@@ -195,7 +196,7 @@ class Worker:
         ours = isinstance(word, Outcome) and word.uid == request.uid and word.attempt == request.attempt
         return word if isinstance(word, Outcome) and ours else None
 
-    def _blocked(self, key: str) -> Blocked | None:
+    def _blocked(self, key: str) -> steps.Blocked | None:
         refusal = self._refusals.get(key)
         if refusal is None or (refusal.until_s is not None and refusal.until_s <= self._now()):
             return None
@@ -209,8 +210,10 @@ class Worker:
         return self._now() - self._ended_since_s.setdefault(key, self._now())
 
     def _rest(self, key: str, case: Case, step: Wait) -> None:
-        if case.request is None or not case.request.live:
+        over = case.request is None or not case.request.live
+        if over or case.blocked is None:  # run out, and what was refused is not wanted any more
             self._refusals.pop(key, None)
+        if over:
             self._maybe_bound.discard(key)
         if step.again_s is not None:
             self._queue.add_later(key, step.again_s)
@@ -236,14 +239,14 @@ class Worker:
             await self._create(key, request)
         elif isinstance(step, Bind):
             await self._bind(key, request, step)
-        elif isinstance(step, Ungate):
+        elif isinstance(step, steps.Ungate):
             self._pods.own(await self._kube.ungate(namespace, name, step.index))
         elif isinstance(step, Annotate):
             pod_uid = case.seen.pod_uid if case.seen else ""
             self._pods.own(await self._kube.annotate(namespace, name, pod_uid, step.marks))
         elif isinstance(step, Resize):
             await self._resize(key, step)
-        elif isinstance(step, Publish | Conflict):
+        elif isinstance(step, Publish | steps.Conflict):
             await self._say(key, case, request, step.outcome)
         self._done.add(1, {"step": type(step).__name__.lower()})
 
@@ -303,7 +306,7 @@ class Worker:
         return not lacking
 
     async def _resize(self, key: str, step: Resize) -> None:
-        """A refusal (the node is too small, a quota) stands until the next try; the container keeps what it has."""
+        """A refusal (the node is too small, a quota) is told, and the scheduler counts again what the container has."""
         namespace, _, name = key.partition("/")
         pod = self._pods.store.get(key)
         if pod is None:
@@ -311,7 +314,12 @@ class Worker:
         try:
             resized = await self._kube.resize(namespace, name, pod.metadata.resource_version, step.cpu_milli)
         except errors.Refused as error:
-            self._refuse(key, error.code, str(error), final=False)
+            self._refuse(key, error.code, str(error), final=False, cpu_milli=step.cpu_milli)
+            return
+        except errors.NotFound as error:
+            if error.kind == "pods":
+                raise
+            self._refuse(key, "no-resize", f"no pod is resized here: {error}", final=False, cpu_milli=step.cpu_milli)
             return
         self._refusals.pop(key, None)
         self._pods.own(resized)
@@ -356,10 +364,10 @@ class Worker:
         why = {"reason": f"{type(error).__name__}: {error}", "pause_s": round(pause_s, 3)}
         _log.log(level, "%s is looked at again", key, extra=why)
 
-    def _refuse(self, key: str, code: str, reason: str, *, final: bool) -> None:
+    def _refuse(self, key: str, code: str, reason: str, *, final: bool, cpu_milli: int | None = None) -> None:
         """For good, or until the next try. Missing rights should wake somebody: they are not the user's fault."""
         pause_s = 0.0 if final else self._queue.failed(key, at_least_s=RETRY_AT_LEAST_S)
-        blocked = Blocked(code=code, reason=reason, final=final)
+        blocked = steps.Blocked(code=code, reason=reason, final=final, cpu_milli=cpu_milli)
         self._refusals[key] = Refusal(blocked, None if final else self._now() + pause_s)
         self._failed.add(1, {"error": code})
         level = logging.ERROR if code == "rbac" else logging.WARNING

@@ -35,8 +35,9 @@ NODE_NAME = "authentication.kubernetes.io/node-name"
 _PREFIX = "system:serviceaccount:"
 
 
-WORKER = "gpubus-worker-"
-"""How the service account of a function's workers begins, in the function's own namespace; then its name."""
+WORKERS = {"gpubus-worker-": "worker", "gpubus-trainer-": "trainer"}
+"""How the service account of a function's workers, or of a job's trainers, begins in their own namespace; then the name
+of the function or job."""
 
 
 class UserInfo(msgspec.Struct, rename="camel"):
@@ -90,8 +91,10 @@ def _text(user: UserInfo, ours: str) -> str:
 
 def _of_tenant(namespace: str, account: str) -> str:
     """Whoever may use a service account of a namespace is trusted with it: workers get less than the namespace has."""
-    function = account.removeprefix(WORKER)
-    return f"worker/{namespace}.{function}" if account.startswith(WORKER) and function else f"tenant/{namespace}"
+    for prefix, role in WORKERS.items():
+        if name := account.removeprefix(prefix) if account.startswith(prefix) else "":
+            return f"{role}/{namespace}.{name}"
+    return f"tenant/{namespace}"
 
 
 def _service(account: str, user: UserInfo) -> str:

@@ -63,8 +63,11 @@ def make() -> None:
 def _gpubus(place: Path) -> None:
     application = place / "app"
     kernels = place / "numba"
-    if _stage(application) or not kernels.exists():
+    compiled = place / "compiled"
+    if _stage(application) or not compiled.exists():
+        compiled.unlink(missing_ok=True)
         _compile(application, {"PYTHONPATH": str(application), "NUMBA_CACHE_DIR": str(kernels)})
+        compiled.touch()
     files = {**_python(), **_dependencies(place / "site"), **_tree(application), **_tree(kernels)}
     files["/usr/bin/openssl"] = Path(shutil.which("openssl") or "")
     files |= {path: Path(path) for path in ("/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf") if Path(path).exists()}

@@ -39,8 +39,8 @@ VALUES: dict[str, Any] = {
 """Local images, made-up cards, one server without a volume; small requests: a bed's nodes are this machine twice."""
 
 
-async def install(bed: Bed, values: dict[str, Any] = VALUES) -> None:
-    """Label the nodes, `helm install`; returns before anything is Ready."""
+async def install(bed: Bed, values: dict[str, Any] = VALUES, *, wait_s: int = 0) -> None:
+    """Label the nodes, `helm upgrade --install`; returns before anything is Ready, unless `wait_s` says how long."""
     for node in bed.nodes:
         await bed.api(
             "PATCH",
@@ -50,7 +50,8 @@ async def install(bed: Bed, values: dict[str, Any] = VALUES) -> None:
         )
     file = bed.folder / "values.json"
     file.write_text(json.dumps(values), encoding="utf-8")
-    await bed.helm("upgrade", "--install", "gpubus", CHART, "-n", NAMESPACE, "--create-namespace", "-f", file)
+    wait = ("--wait", "--timeout", f"{wait_s}s") if wait_s else ()
+    await bed.helm("upgrade", "--install", "gpubus", CHART, "-n", NAMESPACE, "--create-namespace", "-f", file, *wait)
 
 
 async def not_ready(bed: Bed, namespace: str = NAMESPACE) -> dict[str, str]:
@@ -111,8 +112,11 @@ async def authority(bed: Bed) -> str:
 
 
 async def url(bed: Bed) -> str:
-    """The address of the first server."""
-    [server] = await bed.pods(NAMESPACE, **{"app.kubernetes.io/name": "gpubus-nats"})
+    """The address of the first server that runs."""
+    servers = await bed.pods(NAMESPACE, **{"app.kubernetes.io/name": "gpubus-nats"})
+    server = next(
+        found for found in servers if found["status"].get("podIP") and not found["metadata"].get("deletionTimestamp")
+    )
     return f"tls://{server['status']['podIP']}:4222"
 
 

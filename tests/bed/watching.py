@@ -6,6 +6,7 @@ quota.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -46,4 +47,6 @@ def quota_us(bed: Bed, pod: dict[str, Any]) -> int | None:
 
 
 def _files(top: Path, container: str, name: str) -> list[Path]:
-    return [folder / name for folder in top.rglob(container) if (folder / name).exists()]
+    """`os.walk` passes over groups that go meanwhile: those of other pods that end."""
+    found = (Path(path) for path, _, _ in os.walk(top) if Path(path).name == container)
+    return [folder / name for folder in found if (folder / name).exists()]

@@ -47,6 +47,8 @@ pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(330)]
 
 REQUESTS_COUNT = 300
 FAULTS_S = 25.0
+CLASSED = 0.4
+"""Part of the requests that name a class: one in eight may ask others to leave, and those wait again."""
 STRANGERS = 3
 NODES = 3
 CARDS = 4
@@ -99,7 +101,7 @@ def messages(rng: random.Random, namespaces: list[str], count: int) -> list[Sent
 
 
 def request(rng: random.Random, index: int) -> dict[str, Any]:
-    """One request: most run for a while and end, some stay, some are a gang of three."""
+    """One request: most run for a while and end, some stay, some are a gang of three, some ask others to leave."""
     runs = "3600" if rng.random() < 0.06 else f"{rng.uniform(0.2, 3.0):.1f}"
     pod = {"image": "busybox", "command": ["sleep", runs], "cpu_milli": 5, "memory_mib": 4, "grace_s": 1}
     gpu = {"share_milli": rng.choice((100, 250, 300, 500, 1000))}
@@ -108,6 +110,9 @@ def request(rng: random.Random, index: int) -> dict[str, Any]:
     found = {"type": "pod.request.v1", "name": f"r{index}", "pod": pod, "gpu": gpu, "priority": rng.choice((0, 0, 5))}
     if index % 25 < 3:
         found["gang"] = {"name": f"g{index // 25}", "size": 3}
+    elif rng.random() < CLASSED:
+        del found["priority"]
+        found["priority_class"] = rng.choice(("low", "low", "high"))
     return found
 
 
@@ -269,7 +274,8 @@ async def test_nothing_is_lost_sold_twice_or_decided_twice_whatever_is_killed(
 
         assert not findings, accused(findings, history, nemesis, run)
         assert proof.holds, str(proof)
-        told(f"{dict(nemesis.counts)}; {len(history.requests)} messages; {proof}")
+        again = sum(message.data.count(b'"requeue":true') for message in history.ledger)
+        told(f"{dict(nemesis.counts)}; {len(history.requests)} messages; {again} had to leave; {proof}")
         assert crashes(line) == []
         assert sum(nemesis.counts.values()) >= 12
         assert proof.decided >= REQUESTS_COUNT // 2

@@ -138,6 +138,27 @@ def test_nonsense_in_the_values_is_refused_by_name(flags: tuple[str, ...], says:
         rendered("gpubus-system", *flags)
 
 
+@pytest.mark.parametrize(
+    ("version", "flags", "says"),
+    [
+        ("1.33.4", (), "1.33.4"),
+        ("1.34.0", (), "policies.enabled: admission policies need Kubernetes 1.36"),
+        ("1.34.0", ("--set", "policies.enabled=false"), ""),
+        ("1.36.0", (), ""),
+        ("1.37.2-gke.100", (), ""),
+    ],
+)
+def test_what_a_version_of_kubernetes_cannot_do_is_said_before_anything_is_installed(
+    version: str, flags: tuple[str, ...], says: str
+) -> None:
+    flags = ("--kube-version", version, *flags)
+    if not says:
+        assert any(document["kind"] == "Deployment" for document in rendered("gpubus-system", *flags))
+        return
+    with pytest.raises(ValueError, match=says):
+        rendered("gpubus-system", *flags)
+
+
 def test_an_upgrade_to_another_image_makes_another_set_up_job() -> None:
     """A job's pods cannot be changed in place: under the same name every upgrade would fail."""
     names = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -130,6 +131,43 @@ async def test_a_pod_made_again_under_its_name_is_another_request(world: Cluster
     uids = [found["metadata"]["annotations"]["gpubus.dev/uid"] for found in (first, second)]
     assert uids[0] != uids[1]
     await world.sold(500)
+
+
+async def test_a_stateful_set_whose_pod_dies_again_and_again_has_one_pod_on_one_slice(world: ClusterWorld) -> None:
+    """Each life is deleted a little later than the one before, so some die with their binding on its way."""
+    template = {"metadata": {"labels": {"app": "db"}, "annotations": HALF}, "spec": pod("db", HALF)["spec"]}
+    template["spec"]["terminationGracePeriodSeconds"] = 1
+    body = {
+        "metadata": {"name": "db"},
+        "spec": {
+            "replicas": 1,
+            "serviceName": "db",
+            "selector": {"matchLabels": {"app": "db"}},
+            "template": template,
+        },
+    }
+    path = f"/apis/apps/v1/namespaces/{world.namespace}/statefulsets"
+    assert (await world.plane.api("POST", path, body)).status == 201
+    seen: set[str] = set()
+    try:
+        for life in range(8):
+            found = await world.until("db-0", lambda one: one and one["metadata"]["uid"] not in seen)
+            seen.add(found["metadata"]["uid"])
+            await asyncio.sleep(0.03 * life)
+            await world.delete("db-0")
+        last = await world.until("db-0", lambda one: running(one) and one["metadata"]["uid"] not in seen)
+
+        assert last["metadata"]["annotations"]["gpubus.dev/shares"].partition("=")[2].startswith("500:")
+        await world.sold(500)
+
+        async def one_lives() -> bool:
+            phases = [r["phase"] for r in await world.requests() if r["name"].startswith("db-0-")]
+            return sorted(phase for phase in phases if phase not in ("ended", "withdrawn")) == ["running"]
+
+        await wait_until(one_lives, what="of its requests one lives, and runs", timeout_s=40.0, every_s=0.1)
+    finally:
+        await world.plane.api("DELETE", f"{path}/db", query={"propagationPolicy": "Background"})
+        await world.gone("db-0")
 
 
 async def test_a_pod_that_goes_while_it_waits_takes_its_request_along(world: ClusterWorld) -> None:

@@ -7,13 +7,20 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from bus.auth import keys, serverconfig
 from bus.client import connect
 from bus.protocol import BusUnavailable, NotPermitted
 from contracts.identities import identity
+from contracts.requests import EnvVar, GpuAsk, PodRequest, PodTemplate
+from contracts.subjects import CHECKPOINTED
+from gpubus.trainer import trainer
+from reconciler.podspec import PodRules, manifest
+from tests.builders.ledger import cluster, node
 from tests.servers.control_plane import ControlPlane
 from tests.servers.natsd import NatsServer
 from tests.servers.process import ServerProcess
@@ -70,6 +77,34 @@ async def pod_on(plane: ControlPlane, namespace: str, account: str, node: str) -
     return "monitor"
 
 
+def trainer_pod(namespace: str) -> dict[str, Any]:
+    """The pod of a trainer as the reconciler makes it, with a login."""
+    env = (EnvVar(name="JOB_NAME", value="bert"), EnvVar(name="TRAINER_INDEX", value="0"))
+    asked = PodRequest(name="bert-t0", pod=PodTemplate(image="x:1", env=env), gpu=GpuAsk())
+    held = cluster(node("gpu-1").gpus(1)).hold(asked, "gpu-1", 0)
+    held.accepted = msgspec.structs.replace(held.accepted, namespace=namespace)
+    pod: dict[str, Any] = msgspec.json.decode(manifest(held, epoch="e1", rules=PodRules(bus_login=True)))
+    return pod
+
+
+async def _trainer_does_its_part(plane: ControlPlane, url: str, team: str) -> None:
+    """The API server takes its pod; a token of the pod's account speaks for this job alone."""
+    pods = f"/api/v1/namespaces/{team}/pods"
+    theirs = await token(plane, team, "gpubus-trainer-bert", audience="gpubus")
+    status, answer, _ = await plane.api("POST", pods, trainer_pod(team))
+    assert status == 201, answer
+    assert answer["spec"]["serviceAccountName"] == "gpubus-trainer-bert"
+    who = f"trainer/{team}.bert"
+    async with (
+        connect(url, name="trainer", token=theirs, identity=who, connect_timeout_s=30) as bus,
+        trainer("bert", 0, namespace=team, bus=bus) as me,
+    ):
+        assert (me.world, me.leaving) == (None, None), "it may not look things up"
+        await bus.publish(CHECKPOINTED.subject(namespace=team), b"saved")
+        with pytest.raises(NotPermitted):
+            await bus.store(f"gpubus.v1.requests.{team}", b"more cards")
+
+
 async def test_tokens_of_kubernetes_open_the_bus_each_for_its_own(control_plane: ControlPlane, tmp_path: Path) -> None:
     """A monitor speaks as the node of its pod, a tenant in its namespace; a token for the API server opens nothing."""
     ours, team = await control_plane.namespace("sys"), await control_plane.namespace("team")
@@ -96,6 +131,7 @@ async def test_tokens_of_kubernetes_open_the_bus_each_for_its_own(control_plane:
         )
         await tenant.store(f"gpubus.v1.requests.{team}", b"mine")
 
+        await _trainer_does_its_part(control_plane, server.url, team)
         unbound = await token(control_plane, ours, "gpubus-monitor", audience="gpubus")
         elsewhere = await token(control_plane, team, "default", audience="https://kubernetes.default.svc")
         for refused in (unbound, elsewhere, "made up"):

@@ -42,7 +42,9 @@ class Shares:
         answer = await self.world.call("GET", f"{self.path}/{name}")
         return answer.body if answer.status == 200 else {}
 
-    async def until(self, name: str, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    async def until(
+        self, name: str, holds: Callable[[dict[str, Any]], object], *, timeout_s: float = 40.0
+    ) -> dict[str, Any]:
         """The SharePod, once this holds of it."""
         last: dict[str, Any] = {}
 
@@ -52,7 +54,7 @@ class Shares:
             return holds(last)
 
         try:
-            await wait_until(reached, what=name, timeout_s=40.0, every_s=0.1)
+            await wait_until(reached, what=name, timeout_s=timeout_s, every_s=0.1)
         except AssertionError as error:
             raise AssertionError(f"{error}; last seen: {last.get('status')}") from None
         return last
@@ -99,7 +101,8 @@ async def test_replicas_run_and_its_status_says_where(shares: Shares) -> None:
     status, pods = found["status"], await shares.world.pods()
     assert (status["replicas"], status["readyReplicas"], status["reason"]) == (2, 2, "")
     assert status["observedGeneration"] == found["metadata"]["generation"] == 1
-    assert [(c["type"], c["status"], c["observedGeneration"]) for c in status["conditions"]] == [("Ready", "True", 1)]
+    conditions = [(c["type"], c["status"], c["observedGeneration"]) for c in status["conditions"]]
+    assert conditions == [("Ready", "True", 1), ("Updated", "True", 1)]
     cards = sorted({pod["metadata"]["annotations"]["gpubus.dev/cards"] for pod in pods})
     assert status["card"].partition(" +")[0] in cards
     assert all(pod["spec"]["hostname"] == "h" for pod in pods)
@@ -132,6 +135,69 @@ async def test_scale_goes_up_and_down_and_to_none(shares: Shares) -> None:
     await shares.world.sold(0)
 
 
+def updated(found: dict[str, Any]) -> bool:
+    """All of its pods are of what the spec says now."""
+    status = found.get("status", {})
+    conditions = {c["type"]: c["status"] for c in status.get("conditions", ())}
+    seen = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
+    return seen and conditions == {"Ready": "True", "Updated": "True"}
+
+
+def stays(pod: dict[str, Any]) -> bool:
+    """It runs, and nobody has deleted it."""
+    return running(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+async def test_another_share_replaces_the_pods_one_by_one(shares: Shares) -> None:
+    """A successor fits only where a pod has gone; of the two one is there all the time."""
+    await shares.create("model", replicas=2, share={"shareMilli": 600})
+    await shares.until("model", updated)
+    before = {pod["metadata"]["uid"] for pod in await shares.world.pods()}
+    patch = {"spec": {"share": {"shareMilli": 700}}}
+    assert (await shares.world.call("PATCH", f"{shares.path}/model", patch, content_type=MERGE)).status == 200
+    fewest = 2
+
+    async def done() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, sum(map(stays, await shares.world.pods())))
+        return updated(await shares.get("model"))
+
+    await wait_until(done, what="both are replaced", timeout_s=60.0, every_s=0.05)
+    now = {pod["metadata"]["uid"] for pod in await shares.world.pods() if stays(pod)}
+    assert (fewest, len(now), now & before) == (1, 2, set())
+    await shares.world.sold(1400)
+
+
+async def test_a_template_that_never_runs_takes_one_pod_and_stops(shares: Shares) -> None:
+    """And taken back, the broken one goes first."""
+    await shares.create("keep", replicas=2, share={"shareMilli": 100})
+    await shares.until("keep", updated)
+    gated = {"spec": {"template": {"spec": {"schedulingGates": [{"name": "example.com/never"}]}}}}
+    assert (await shares.world.call("PATCH", f"{shares.path}/keep", gated, content_type=MERGE)).status == 200
+    found = await shares.until("keep", lambda f: f.get("status", {}).get("updatedReplicas") == 1)
+    assert (found["status"]["readyReplicas"], found["status"]["replicas"]) == (1, 2)
+    [survivor] = [pod["metadata"]["uid"] for pod in await shares.world.pods() if stays(pod)]
+
+    back = {"spec": {"template": {"spec": {"schedulingGates": None}}}}
+    await shares.world.call("PATCH", f"{shares.path}/keep", back, content_type=MERGE)
+    await shares.until("keep", updated)
+    assert survivor in {pod["metadata"]["uid"] for pod in await shares.world.pods() if stays(pod)}
+
+
+async def test_a_horizontal_autoscaler_can_scale_it(shares: Shares) -> None:
+    """Kubernetes' own controller finds it through `scale`, and brings it to its least number of replicas."""
+    await shares.create("web", replicas=1, share={"shareMilli": 100})
+    path = f"/apis/autoscaling/v2/namespaces/{shares.world.namespace}/horizontalpodautoscalers"
+    target = {"apiVersion": "gpubus.dev/v1alpha1", "kind": "SharePod", "name": "web"}
+    body = {"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 3}}
+    assert (await shares.world.plane.api("POST", path, body)).status == 201
+    try:
+        # A controller learns of a new kind of object within half a minute, and looks every quarter of one.
+        await shares.until("web", ready("2/2"), timeout_s=90.0)
+    finally:
+        await shares.world.plane.api("DELETE", f"{path}/web")
+
+
 async def test_a_pod_that_is_deleted_is_made_again(shares: Shares) -> None:
     await shares.create("keep", share={"shareMilli": 200})
     await shares.until("keep", ready("1/1"))
@@ -158,7 +224,7 @@ async def test_why_it_waits_stands_in_its_status(shares: Shares) -> None:
     await shares.create("huge", share={"memoryMib": 500_000})
     found = await shares.until("huge", lambda f: "500000" in f.get("status", {}).get("reason", ""))
 
-    [condition] = found["status"]["conditions"]
+    condition = found["status"]["conditions"][0]
     assert (condition["status"], condition["reason"]) == ("False", "Waiting")
 
 
@@ -182,6 +248,8 @@ async def test_what_the_policies_refuse_of_its_template_is_said(shares: Shares) 
         ({"share": {"cards": 65}}, "spec.share.cards"),
         ({"share": {"memoryMib": 1, "memoryMilli": 1}}, "spec.share"),
         ({"share": {"cards": 0, "memoryMib": 5}}, "spec.share"),
+        ({"update": {"maxUnavailable": 0}}, "spec.update"),
+        ({"update": {"maxSurge": -1}}, "spec.update.maxSurge"),
         ({"template": {}}, "spec.template.spec"),
         ({"template": {"spec": {"containers": []}}}, "spec.template.spec.containers"),
         ({"template": {"spec": {**ONE, "nodeName": "n"}}}, "spec.template.spec"),

@@ -9,14 +9,15 @@ Out: findings, each with the rule that it breaks. An empty list means that all o
     over-commit      no card beyond 1000 thousandths or its sellable memory, no node beyond what Kubernetes allots
     bad-placement    decisions name fresh nodes, cards that are there, and what the request asked for
     double-accept    one acceptance per uid, one living request per name
-    double-decision  one decision per uid, of a request that lives
+    double-decision  one decision per uid, of a request that lives; another one after each time that it waits again
+    eviction         who has to leave holds something, is less important, is told once; only those wait again
     release          what is released was held, and its pod was seen to end
     gang             all members or none
     unaccounted      every message of the requests stream is handled; accepted = placed + pending + withdrawn + ended
     two-fates        ... in exactly one way
     lost-publish     what was acknowledged to a client is in the stream, byte for byte
     event            every step of the ledger was told, once and in order, and nothing else
-    pods             at most one pod per request for ever, where and as the ledger says, and no card sold twice by pods
+    pods             at most one pod per decision for ever, where and as the ledger says, and no card sold twice by pods
 
 JSON is read with the standard library; sums are made again from single records.
 """
@@ -33,7 +34,7 @@ from tests.servers.checker_records import Book, Finding, Stored
 
 __all__ = ["Finding", "History", "PodChange", "Published", "Stored", "judge"]
 
-NO_PART = ("pending", "refused")
+NO_PART = ("pending",)
 """Phases of events that no record of the ledger stands behind."""
 
 
@@ -99,9 +100,8 @@ def _fates(history: History, book: Book) -> dict[int, list[str]]:
     for life in book.lives.values():
         if life.request_sequence:
             fates[life.request_sequence].append("accepted")
-    for event in map(_json, history.events):
-        if event.get("phase") == "refused" and event.get("request_sequence"):
-            fates[event["request_sequence"]].append("refused")
+    for sequence in book.refused:
+        fates[sequence].append("refused")
     for letter in map(_json, history.dead_letters):
         if letter.get("origin_stream") == "GPUBUS_REQUESTS":
             fates[letter["origin_sequence"]].append("dead letter")
@@ -177,7 +177,7 @@ def _events(events: Sequence[Stored], book: Book) -> Iterable[Finding]:
     for event in map(_json, events):
         if event.get("phase") in NO_PART:
             continue
-        uid, at = event.get("uid", ""), event.get("ledger_sequence", 0)
+        uid, at = event.get("uid") or f"message {event.get('request_sequence')}", event.get("ledger_sequence", 0)
         told[uid, event.get("phase", ""), at] += 1
         if at < last.get(uid, 0):
             yield Finding("event", f"{event.get('phase')} of {uid} at {at} was told after one at {last[uid]}")

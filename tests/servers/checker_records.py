@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 WHOLE = 1000
+CLASSES = {"critical": 1000, "high": 100, "normal": 0, "low": -100, "scavenger": -1000}
 
 
 class Finding(NamedTuple):
@@ -38,13 +39,23 @@ class Life:
         self.withdrawn_at: int | None = None
         self.released_at: int | None = None
         self.resized_at: list[int] = []
-        self.evidence = ""
         self.placement: dict[str, Any] | None = None
+        self.evicted_at: int | None = None
+        """When it was told to leave for another one, since it was last placed."""
+        self.decisions: dict[int, dict[str, Any]] = {}
+        """All that it ever had, by the commit that decided."""
+        self.ends: dict[int, str] = {}
+        """The evidence for their ends, by the same."""
 
     @property
     def ended_at(self) -> int | None:
         """When its name was free again."""
         return self.released_at if self.decided_at is not None else self.withdrawn_at
+
+    @property
+    def priority(self) -> int:
+        named = self.request.get("priority_class")
+        return int(self.request.get("priority", 0)) if named is None else CLASSES[named]
 
     @property
     def holds(self) -> bool:
@@ -87,6 +98,8 @@ class Book:
         self.nodes: dict[str, Node] = defaultdict(Node)
         self.steps: Counter[tuple[str, str, int]] = Counter()
         """(uid, phase, ledger sequence) of everything that users are to be told."""
+        self.refused: list[int] = []
+        """Messages of the requests stream."""
         self.through = 0
         self._positions: list[tuple[int, int]] = []
         self._number = self._sequence = 0
@@ -165,14 +178,18 @@ class Book:
                 self._told(record, "waiting" if waits else record["phase"], at)
             case "resized":
                 self._resized(record, at)
-            case "inventory" | "facts" | "health" | "card-health":
-                self._of_node(record)
             case "nominated":
                 self._nominated(record, at)
+            case "refused":
+                self._refused(record["request_sequence"], at)
             case "epoch" | "nomination-ended" | "quota":
                 pass
-            case other:
-                self.find("chain", f"a record of kind {other} at {at} is not expected here")
+            case _:
+                self._of_node(record, at)
+
+    def _refused(self, request_sequence: int, at: int) -> None:
+        self.refused.append(request_sequence)
+        self.steps[f"message {request_sequence}", "refused", at] += 1
 
     def _told(self, record: dict[str, Any], phase: str, at: int) -> Life | None:
         """A step that needs a request; users are told of it."""
@@ -184,10 +201,17 @@ class Book:
         return life
 
     def _nominated(self, record: dict[str, Any], at: int) -> None:
-        """A place in sight sells nothing; whoever has to leave it is told."""
-        self._told(record, "nominated", at)
-        for victim in record.get("victims", ()):
-            self._told({**record, "uid": victim}, "evicting", at)
+        """A place in sight sells nothing; whoever has to leave it is told, once, and for somebody more important."""
+        wants = self._told(record, "nominated", at)
+        for uid in record.get("victims", ()):
+            victim = self._told({**record, "uid": uid}, "evicting", at)
+            if victim is None or wants is None:
+                continue
+            if not victim.holds or victim.evicted_at is not None or victim.withdrawn_at is not None:
+                self.find("eviction", f"{uid} has to leave at {at}, and holds nothing or leaves already")
+            if victim.priority >= wants.priority:
+                self.find("eviction", f"{uid} has to leave at {at} for {wants.uid}, which is not more important")
+            victim.evicted_at = at
 
     def _accepted(self, record: dict[str, Any], at: int, placed: set[str]) -> None:
         life = Life(record, at)
@@ -224,7 +248,8 @@ class Book:
         if life.decided_at is not None or life.withdrawn_at is not None:
             self.find("double-decision", f"{life.uid} is decided at {at}; it was at {life.decided_at} or withdrawn")
         else:
-            life.decided_at, life.placement = at, record["placement"]
+            life.decided_at, life.placement, life.evicted_at = at, record["placement"], None
+            life.decisions[at] = record["placement"]
             self._asked_for(life, at)
         self._hold(record["placement"], 1)
         self._within(record["placement"], at)
@@ -273,15 +298,25 @@ class Book:
 
     def _released(self, record: dict[str, Any], at: int) -> None:
         phase = "ended" if record["evidence"] == "ended" else "released"
-        life = self._told(record, phase, at)
+        life = self._told(record, "requeued" if record.get("requeue") else phase, at)
         if life is None:
             return
-        if not life.holds or life.placement is None:
+        if life.decided_at is None or life.placement is None or not life.holds:
             self.find("release", f"{life.uid} is released at {at} and holds nothing")
             return
-        life.released_at, life.evidence = at, record["evidence"]
+        life.ends[life.decided_at] = record["evidence"]
         self._hold(life.placement, -1)
-        self._over(life)
+        if record.get("requeue"):
+            self._requeued(life, at)
+        else:
+            life.released_at = at
+            self._over(life)
+
+    def _requeued(self, life: Life, at: int) -> None:
+        """It waits again, as if it had never been placed; only who had to leave does."""
+        if life.evicted_at is None or life.withdrawn_at is not None:
+            self.find("eviction", f"{life.uid} waits again at {at} and did not have to leave, or was withdrawn")
+        life.decided_at = life.placement = life.evicted_at = None
 
     def _resized(self, record: dict[str, Any], at: int) -> None:
         life = self._told(record, "resized", at)
@@ -293,10 +328,12 @@ class Book:
         self._hold(life.placement, -1)
         life.placement = {**life.placement, "slices": pieces}
         life.resized_at.append(at)
+        if life.decided_at is not None:
+            life.decisions[life.decided_at] = life.placement
         self._hold(life.placement, 1)
         self._within(life.placement, at)
 
-    def _of_node(self, record: dict[str, Any]) -> None:
+    def _of_node(self, record: dict[str, Any], at: int) -> None:
         match record["type"]:
             case "inventory":
                 found = record["inventory"]
@@ -309,9 +346,11 @@ class Book:
                 self.nodes[record["facts"]["node"]].facts = record["facts"]
             case "health":
                 self.nodes[record["node"]].fresh = record["health"] == "fresh"
-            case _:
+            case "card-health":
                 change = set.discard if record["health"] == "healthy" else set.add
                 change(self.nodes[record["node"]].unusable, record["card"])
+            case other:
+                self.find("chain", f"a record of kind {other} at {at} is not expected here")
 
     def _gangs(self, placed: set[str], at: int) -> None:
         """Who places one member places all, or the others have been placed before."""

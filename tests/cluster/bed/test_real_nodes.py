@@ -6,8 +6,6 @@ One bed of two nodes for the whole file; the tests build on each other, in this 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import random
 import secrets
@@ -19,13 +17,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.bed import images, layout
+from tests.bed import layout
 from tests.bed.bed import Bed
 from tests.bed.installing import NAMESPACE, VALUES, install, namespace, tenant, wait_ready
 from tests.bed.needs import missing
+from tests.bed.restarting import restart_kubelet
 from tests.bed.watching import containers, quota_us, shown
+from tests.bed.world import MERGE, TEAM, World, adds_up, audit, deployment, lives, request
 from tests.servers.jaegerd import Jaeger
-from tests.servers.line import Stranger
 from tests.servers.process import wait_until
 
 pytestmark = [
@@ -36,80 +35,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-TEAM = "team"
-SHOW = "import os, signal; print(os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True); signal.pause()"
 STEPS = {"submit", "admit", "decide", "commit", "create", "bind", "running"}
-
-
-def request(name: str, share_milli: int = 500) -> dict[str, Any]:
-    """A pod that prints which card it may see, and stays."""
-    pod = {"image": images.GPUBUS, "command": ["python3", "-Sc", SHOW], "cpu_milli": 20, "memory_mib": 64, "grace_s": 1}
-    return {"type": "pod.request.v1", "name": name, "pod": pod, "gpu": {"share_milli": share_milli}}
-
-
-class World:
-    """The bed, what is watched of it, and who asks in it."""
-
-    def __init__(self, bed: Bed, jaeger: Jaeger) -> None:
-        self.bed, self.jaeger = bed, jaeger
-        self.installed_at = time.monotonic()
-
-    async def publish(self, *names: str, **headers: str) -> dict[str, dict[str, Any]]:
-        """Publish as the team does, and hear until all run; the `placed` event of each."""
-        async with tenant(self.bed, TEAM) as team:
-            return await heard(team, names, **headers)
-
-    async def cards(self) -> dict[str, dict[str, Any]]:
-        """The ledger's view of each card, as an operator asks for it."""
-        async with tenant(self.bed, NAMESPACE, "gpubus-operator") as operator:
-            view = await operator.state("cards")
-        return {card["card"]["uuid"]: card for card in view["cards"]}
-
-    async def sold(self) -> int:
-        """Thousandths of a card, over all cards."""
-        return sum(int(card.get("used_milli", 0)) for card in (await self.cards()).values())
-
-    async def pods(self) -> dict[str, dict[str, Any]]:
-        """The team's pods by the request that they were made for, else by their own names."""
-        found = {}
-        for pod in await self.bed.pods(TEAM):
-            labels = pod["metadata"].get("labels", {})
-            found[labels.get("gpubus.dev/request", pod["metadata"]["name"])] = pod
-        return found
-
-    async def lives(self) -> dict[str, tuple[str, ...]]:
-        """Each pod's containers: another life has another id."""
-        return {name: tuple(containers(pod)) for name, pod in (await self.pods()).items() if lives(pod)}
-
-    async def kill(self, part: str) -> None:
-        """One pod of a part, without warning."""
-        victim = random.choice(await self.bed.pods(NAMESPACE, **{"app.kubernetes.io/name": f"gpubus-{part}"}))
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{victim['metadata']['name']}"
-        await self.bed.api("DELETE", path, query={"gracePeriodSeconds": 0})
-
-
-def lives(pod: dict[str, Any]) -> bool:
-    """It runs, and nobody has deleted it."""
-    return pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
-
-
-async def heard(team: Stranger, names: tuple[str, ...], **headers: str) -> dict[str, dict[str, Any]]:
-    """Publish requests of these names; live copies of their events until every one runs."""
-    placed: dict[str, dict[str, Any]] = {}
-    running: set[str] = set()
-    listening = await team.client.subscribe(f"gpubus.v1.events.{TEAM}.>")
-    await team.client.flush()
-    await asyncio.gather(*(team.publish(TEAM, request(name), **headers) for name in names))
-    while running < set(names):
-        message = await listening.next_msg(timeout=60)
-        event = json.loads(message.data)
-        name = message.subject.rpartition(".")[2]
-        if event["phase"] == "placed":
-            placed[name] = event
-        if event["phase"] == "running":
-            running.add(name)
-    await listening.unsubscribe()
-    return {name: placed[name] for name in names}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -128,6 +54,8 @@ async def world() -> AsyncIterator[World]:
                 await install(bed, {**VALUES, "tracing": {"otlpEndpoint": jaeger.otlp_url}})
                 await wait_ready(bed)
                 yield made
+                for process in made.started:
+                    await process.kill()
 
 
 async def test_the_chart_comes_up_and_a_first_share_runs(world: World, record_property: Any) -> None:
@@ -166,17 +94,6 @@ async def test_every_container_sees_the_card_that_the_ledger_says(world: World) 
     await wait_until(told, what="one trace of sixteen requests, to the running containers", every_s=0.5, timeout_s=30)
 
 
-def deployment(name: str, replicas: int) -> dict[str, Any]:
-    """Anybody's Deployment, whose pods ask for a quarter of a card and a quarter of a core at most."""
-    cpu = {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"cpu": "250m", "memory": "64Mi"}}
-    container = {"name": "main", "image": images.GPUBUS, "command": ["python3", "-Sc", SHOW], "resources": cpu}
-    marked = {"labels": {"app": name}, "annotations": {"gpubus.dev/share-milli": "250"}}
-    spec = {"schedulerName": "gpubus", "terminationGracePeriodSeconds": 1, "containers": [container]}
-    template = {"metadata": marked, "spec": spec}
-    body = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": body}
-
-
 async def test_a_deployment_goes_to_twenty_and_back_to_three(world: World) -> None:
     """Ordinary pods with our scheduler's name get cards; cards come back when they go."""
     path = f"/apis/apps/v1/namespaces/{TEAM}/deployments"
@@ -193,7 +110,7 @@ async def test_a_deployment_goes_to_twenty_and_back_to_three(world: World) -> No
         if name.startswith("web-"):
             assert await shown(world.bed, pod) == pod["metadata"]["annotations"]["gpubus.dev/cards"]
     scale = {"spec": {"replicas": 3}}
-    await world.bed.api("PATCH", f"{path}/web", scale, content_type="application/merge-patch+json")
+    await world.bed.api("PATCH", f"{path}/web", scale, content_type=MERGE)
 
     async def given_back() -> bool:
         return await world.sold() == before + 3 * 250
@@ -237,32 +154,75 @@ async def test_killed_services_lose_nothing(world: World) -> None:
 
     await asyncio.gather(storm(), ask())
 
-    async def all_run() -> bool:
-        pods = await world.pods()
-        return all(pods.get(name, {}).get("status", {}).get("phase") == "Running" for name in names)
-
-    await wait_until(all_run, what="every request of the storm runs", timeout_s=60, every_s=0.25)
+    await world.run(names)
     await wait_ready(world.bed)
     await adds_up(world)
 
 
-async def adds_up(world: World) -> None:
-    """The pods' own annotations oversell no card, and the ledger says the same of each."""
-    sold: Counter[str] = Counter()
-    for pod in (await world.pods()).values():
-        if lives(pod):
-            marks = pod["metadata"]["annotations"]
-            cards = marks["gpubus.dev/cards"].split(",")
-            sold.update(dict.fromkeys(cards, 500 if "web-" not in pod["metadata"]["name"] else 250))
-    assert max(sold.values()) <= 1000
+async def test_a_rolling_update_goes_round_a_cordoned_node_and_who_is_killed_is_replaced(world: World) -> None:
+    """Three replicas change their template while one node takes nobody: all end on the other, each on its share."""
+    full, roomy = await world.by_room()
+    path = f"/apis/apps/v1/namespaces/{TEAM}/deployments/web"
+    async with world.cordoned(full):
+        template = {"metadata": {"annotations": {"gpubus.dev/share-milli": "300"}}}
+        await world.bed.api("PATCH", path, {"spec": {"template": template}}, content_type=MERGE)
+        await world.rolled("web", 3)
+        found = [pod for name, pod in (await world.pods()).items() if name.startswith("web-") and lives(pod)]
+        assert {pod["spec"]["nodeName"] for pod in found} == {roomy}
+        assert {pod["metadata"]["annotations"]["gpubus.dev/share-milli"] for pod in found} == {"300"}
+    pods = [pod["metadata"]["name"] for pod in (await world.pods()).values() if lives(pod)]
+    for name in random.sample(pods, 5):
+        grace = {"gracePeriodSeconds": random.choice((0, 1))}
+        await world.bed.api("DELETE", f"/api/v1/namespaces/{TEAM}/pods/{name}", query=grace)
+    await world.rolled("web", 3)
+    await adds_up(world)
 
-    async def same() -> bool:
-        with contextlib.suppress(Exception):
-            ledger = {uuid: card.get("used_milli", 0) for uuid, card in (await world.cards()).items()}
-            return {uuid: used for uuid, used in ledger.items() if used} == dict(sold)
-        return False
 
-    await wait_until(same, what=f"a ledger that says {dict(sold)}", timeout_s=60, every_s=0.5)
+async def test_a_kubelet_that_is_killed_and_back_changes_nothing(world: World) -> None:
+    """No container of its node ends, nothing is released; and the node takes pods as before."""
+    full, roomy = await world.by_room()
+    before, sold = await world.lives(), await world.sold()
+    world.started.append(restart_kubelet(world.bed, roomy))
+    async with world.cordoned(full):
+        placed = await world.publish("after-the-kubelet")
+    assert placed["after-the-kubelet"]["node"] == roomy
+    assert before.items() <= (await world.lives()).items()
+    assert await world.sold() == sold + 500
+    await adds_up(world)
+
+
+async def test_an_upgrade_under_load_loses_nothing(world: World) -> None:
+    """`helm upgrade` that replaces every scheduler and reconciler, two of each, while requests come in all the time."""
+    names: list[str] = []
+    over = asyncio.Event()
+
+    async def load() -> None:
+        async with tenant(world.bed, TEAM) as team:
+            while not over.is_set() and len(names) < 12:
+                names.append(f"meanwhile-{len(names)}")
+                await team.publish(TEAM, request(names[-1], 50))
+                await asyncio.sleep(1.0)
+
+    async def upgrade() -> None:
+        try:
+            await install(world.bed, upgraded(world), wait_s=90)
+        finally:
+            over.set()
+
+    before = await world.lives()
+    await asyncio.gather(load(), upgrade())
+    await wait_ready(world.bed)
+    await world.run(names)
+    assert before.items() <= (await world.lives()).items(), "no pod of a tenant was touched"
+    await adds_up(world)
+    assert "adds up" in await audit(world.bed)
+
+
+def upgraded(world: World) -> dict[str, Any]:
+    """Two of each, and another setting in all of them, so that every pod of theirs is replaced."""
+    env = {"GPUBUS_HEALTH__MAX_LOOP_LAG_S": "3"}
+    changed = {part: {**VALUES[part], "replicas": 2, "env": env} for part in ("scheduler", "reconciler")}
+    return {**VALUES, **changed, "tracing": {"otlpEndpoint": world.jaeger.otlp_url}}
 
 
 async def test_the_bus_is_lost_with_all_its_data_and_rebuilt_from_the_pods(world: World) -> None:
@@ -281,49 +241,23 @@ async def test_the_audit_in_a_pod_of_its_own_agrees(world: World) -> None:
     assert "adds up" in await audit(world.bed)
 
 
-async def audit(bed: Bed) -> str:
-    """What it prints; AssertionError when it exits with anything but 0."""
-    name = f"audit-{secrets.token_hex(2)}"
-    scheduler = (await bed.pods(NAMESPACE, **{"app.kubernetes.io/name": "gpubus-scheduler"}))[0]["spec"]
-    own = scheduler["containers"][0]
-    env = [
-        {**entry, "value": "operator"} if entry["name"] == "GPUBUS_NATS__IDENTITY" else entry
-        for entry in own["env"]
-        if entry["name"].startswith("GPUBUS_NATS__")
-    ]
-    container = {**own, "name": "audit", "args": ["-m", "gpubus", "audit"], "env": env}
-    for unwanted in ("ports", "livenessProbe", "readinessProbe", "startupProbe"):
-        container.pop(unwanted, None)
-    spec = {
-        "restartPolicy": "Never",
-        "serviceAccountName": "gpubus-operator",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # else the Service gpubus-nats puts GPUBUS_NATS_PORT… into the environment
-        "securityContext": scheduler["securityContext"],
-        "containers": [container],
-        "volumes": scheduler["volumes"],
-    }
-    await bed.api("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": name}, "spec": spec})
-    path, phase = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", ""
-
-    async def over() -> bool:
-        nonlocal phase
-        phase = (await bed.api("GET", path)).body["status"]["phase"]
-        return phase in ("Succeeded", "Failed")
-
-    await wait_until(over, what="the audit ends", timeout_s=90, every_s=0.25)
-    said = await bed.log(NAMESPACE, name)
-    await bed.api("DELETE", path)
-    assert phase == "Succeeded", said
-    return said
+THREE = {**VALUES["nats"], "replicas": 3, "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}}}
 
 
 async def test_uninstalling_leaves_the_tenants_pods_and_installing_again_adopts_them(world: World) -> None:
-    """What tenants run is theirs: gpubus may go and come back under it."""
+    """What tenants run is theirs: gpubus may go and come back under it, this time with a bus of three servers.
+
+    They speak TLS with each other, sync every write, and one of them may go: nobody notices.
+    """
     before = await world.lives()
     await world.bed.helm("uninstall", "gpubus", "-n", NAMESPACE, "--wait", "--timeout", "60s")
     assert await world.lives() == before
-    await install(world.bed, {**VALUES, "tracing": {"otlpEndpoint": world.jaeger.otlp_url}})
+    await install(world.bed, {**VALUES, "nats": THREE})
     await wait_ready(world.bed)
     await adds_up(world)
     assert await world.lives() == before
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/gpubus-nats-2"
+    await world.bed.api("DELETE", path, query={"gracePeriodSeconds": 0})
+    await world.publish("without-the-third")
+    await wait_ready(world.bed)
+    await adds_up(world)

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from contracts.requests import PodRequest
 from reconciler import kube, marks, podspec
 from reconciler.calls import NODES, PODS, Kube
 from reconciler.errors import Conflict, NotFound, OutcomeUnknown, Refused
 from reconciler.informer import Informer
 from reconciler.objects import Node, Pod
 from reconciler.plan import pod_of
+from reconciler.terms import constraint_fields
 from tests.builders.pods import binding_of
 from tests.cluster.reconciler.hand import EPOCH, Hand
 from tests.servers.control_plane import ControlPlane
@@ -245,6 +247,30 @@ async def test_a_field_that_does_not_exist_is_refused(hand: Hand) -> None:
 
     assert caught.value.code == "bad-request"
     assert "restartPolicies" in str(caught.value)
+
+
+async def test_the_constraints_of_a_request_are_fields_that_the_api_server_knows(hand: Hand) -> None:
+    """Every word of them, read strictly, and read back as it was asked for."""
+    spread = {"topology_key": "zone", "max_skew": 2, "when_unsatisfiable": "ScheduleAnyway"}
+    zone = {"match_expressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    this = {"match_fields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}]}
+    near = {"topology_key": "zone", "selector": {"match_expressions": [{"key": "app", "operator": "Exists"}]}}
+    asked = msgspec.convert(
+        {
+            "name": "choosy",
+            "pod": {"image": "i", "labels": {"app": "web"}},
+            "node_affinity": {"required": [zone, this], "preferred": [{"weight": 7, "term": zone}]},
+            "pod_affinity": {"required": [near], "preferred": [{"weight": 3, "term": near}]},
+            "pod_anti_affinity": {"required": [{"topology_key": "kubernetes.io/hostname"}]},
+            "topology_spread": [spread],
+        },
+        PodRequest,
+    )
+    fields = constraint_fields(asked)
+    pod = await hand.create(hand.held("choosy"), **fields)
+
+    found = (await hand.api("GET", f"{{ns}}/pods/{pod.metadata.name}"))["spec"]
+    assert {name: found[name] for name in fields} == fields
 
 
 # --- what admission refuses ------------------------------------------------------------------------------------------

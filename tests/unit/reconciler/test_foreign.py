@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.constraints import Expression, NodeTerm, PodSelector, PodTerm
+from contracts.constraints import Expression, NodeTerm, PodExpression, PodSelector, PodTerm
 from contracts.isolation import Assigned, pod_changes
 from contracts.messages import encode
 from contracts.requests import ExternalPod, PodRequest
@@ -31,7 +31,13 @@ def pod(annotations: dict[str, str] | None = None, labels: dict[str, str] | None
     """One container of 250m and 100Mi, with cards injected; `spec` overrides."""
     container = {"name": "c", "env": INJECTED, "resources": {"requests": {"cpu": "250m", "memory": "100Mi"}}}
     raw = {
-        "metadata": {"name": "web-0", "uid": "u-1", "annotations": annotations or {}, "labels": labels or {}},
+        "metadata": {
+            "name": "web-0",
+            "namespace": "ns",
+            "uid": "u-1",
+            "annotations": annotations or {},
+            "labels": labels or {},
+        },
         "spec": {"schedulerName": "gpubus", "containers": [container], **spec},
     }
     return msgspec.convert(raw, ForeignPod)
@@ -114,9 +120,15 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
         ({**HALF, "gpu-fraction": "0.3"}, {}, "gpubus.dev says 500, KAI says 300"),
         (HALF, {"resourceClaims": [{"name": "c"}]}, "claims of devices"),
         (HALF, {"containers": [{"name": "c", "resources": {"limits": {"rdma/hca": 1}}}]}, "rdma/hca is not counted"),
-        (HALF, {"affinity": {"podAffinity": {REQUIRED: [{**NEAR, "namespaces": ["x"]}]}}}, "namespaces is not"),
+        (
+            HALF,
+            {"affinity": {"podAffinity": {REQUIRED: [{**NEAR, "namespaces": ["x", "ns"]}]}}},
+            "namespaces are not looked at: x",
+        ),
+        (HALF, {"affinity": {"podAffinity": {REQUIRED: [{**NEAR, "namespaceSelector": {}}]}}}, "namespaceSelector"),
         (HALF, {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, "labelSelector is missing"),
-        (HALF, {"topologySpreadConstraints": [{**NEAR, "minDomains": 3}]}, "minDomains is not understood"),
+        (HALF, {"topologySpreadConstraints": [{**NEAR, "minDomains": 3}]}, "minDomains 3 is not understood, 1 is"),
+        (HALF, {"topologySpreadConstraints": [{**NEAR, "nodeAffinityPolicy": "Ignore"}]}, "nodeAffinityPolicy Ignore"),
         (HALF, {"topologySpreadConstraints": [{**NEAR, "nodeTaintsPolicy": "Honor"}]}, "nodeTaintsPolicy Honor"),
         ({"gpubus.dev/card-count": "65"}, {}, "<= 64"),
     ],
@@ -127,6 +139,32 @@ def test_what_cannot_be_honoured_is_refused(annotations: dict[str, str], spec: d
 
     assert isinstance(found, Refused)
     assert says in found.text
+
+
+def test_label_keys_become_a_condition_on_the_pods_own_value() -> None:
+    """As the API server merges them; merged already they are not there twice, and a label it lacks says nothing."""
+    own = {"pod-template-hash": "7f9", "app": "web"}
+    keys = {"matchLabelKeys": ["pod-template-hash", "absent"]}
+    merged = {"key": "pod-template-hash", "operator": "In", "values": ["7f9"]}
+    spread = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}, **keys}
+    again = {**spread, "labelSelector": {**spread["labelSelector"], "matchExpressions": [merged]}}  # type: ignore[dict-item]  # a selector is a dict
+    away = {**NEAR, "mismatchLabelKeys": ["app"]}
+
+    first, second = (read(HALF, own, topologySpreadConstraints=[one]).topology_spread for one in (spread, again))
+    [term] = read(HALF, own, affinity={"podAntiAffinity": {REQUIRED: [away]}}).pod_anti_affinity.required
+    assert first == second
+    assert first[0].selector == PodSelector(
+        match_labels={"app": "web"},
+        match_expressions=(PodExpression(key="pod-template-hash", operator="In", values=("7f9",)),),
+    )
+    assert term.selector is not None
+    assert term.selector.match_expressions == (PodExpression(key="app", operator="NotIn", values=("web",)),)
+
+
+def test_the_own_namespace_may_be_named() -> None:
+    [term] = read(HALF, affinity={"podAffinity": {REQUIRED: [{**NEAR, "namespaces": ["ns"]}]}}).pod_affinity.required
+
+    assert term.topology_key == "zone"
 
 
 def test_one_life_of_a_pod_is_one_request() -> None:

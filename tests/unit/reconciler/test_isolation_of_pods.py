@@ -12,7 +12,7 @@ from bus.ledger.state import RequestState
 from contracts.decisions import Resized
 from contracts.inventory import IsolationMode
 from contracts.isolation import CannotIsolate, HostPaths
-from contracts.outcomes import NodeShares
+from contracts.outcomes import NodeShares, ResizeRefused
 from contracts.requests import EnvVar, PodTemplate
 from contracts.shares import NodeEnforcement, PodEnforcement
 from contracts.units import CardUuid, NodeName
@@ -259,13 +259,45 @@ def test_a_cpu_request_that_the_ledger_changed_is_changed_in_place() -> None:
 
 
 def test_a_resize_that_is_refused_is_told_with_the_servers_reason() -> None:
-    """Claims S145, S148: the container keeps what it has, and the outcome says why; it is tried again later."""
-    step = resizing(750, blocked=Blocked(code="forbidden", reason="node didn't have enough", final=False))
+    """Claims S145, S148: the container keeps what it has; the outcome says why, and what the ledger has to count."""
+    blocked = Blocked(code="forbidden", reason="node didn't have enough", final=False, cpu_milli=750)
+    step = resizing(750, blocked=blocked)
 
     assert isinstance(step, Publish)
     assert (step.outcome.phase, step.outcome.reason) == (
         "running", "resize to 750m refused: forbidden: node didn't have enough",
     )  # fmt: skip
+    assert step.outcome.resize_refused == ResizeRefused(wanted_milli=750, has_milli=100)
+
+
+def test_a_refusal_of_one_size_is_no_answer_to_another() -> None:
+    """A smaller wish is asked for at once, also while the pause after the refused one lasts."""
+    blocked = Blocked(code="quota", reason="exceeded", final=False, cpu_milli=9000)
+
+    assert resizing(750, blocked=blocked) == Resize(cpu_milli=750)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why", "allocated", "refused"),
+    [
+        ("PodResizePending", "Infeasible", {"cpu": "40m"}, ResizeRefused(wanted_milli=100, has_milli=40)),
+        ("PodResizePending", "Infeasible", None, ResizeRefused(wanted_milli=100)),
+        ("PodResizePending", "Infeasible", {"cpu": "?"}, ResizeRefused(wanted_milli=100)),
+        ("PodResizePending", "Deferred", {"cpu": "40m"}, None),
+        ("PodResizeInProgress", "Error", {"cpu": "40m"}, None),
+        ("PodResizeInProgress", "", {"cpu": "40m"}, None),
+    ],
+)
+def test_only_what_never_comes_is_refused(
+    kind: str, why: str, allocated: dict[str, str | int] | None, refused: ResizeRefused | None
+) -> None:
+    """The kubelet takes up by itself what it defers, and tries again what failed; infeasible is for good."""
+    condition = PodCondition(type=kind, status="True", reason=why, message="no room")
+    own = ContainerStatus(name=CONTAINER, allocated_resources=allocated)
+    step = resizing(None, status=PodStatus(phase="Running", conditions=(condition,), container_statuses=(own,)))
+
+    assert isinstance(step, Publish)
+    assert step.outcome.resize_refused == refused
 
 
 @pytest.mark.parametrize(
@@ -286,6 +318,26 @@ def test_what_the_kubelet_makes_of_a_resize_is_told(kind: str, reason: str, stat
 
     assert isinstance(step, Publish)
     assert step.outcome.reason == told
+
+
+@pytest.mark.parametrize(("of", "refused"), [(0, True), (7, True), (6, False)])
+def test_what_the_kubelet_said_of_an_earlier_size_is_no_answer(of: int, refused: bool) -> None:
+    """A new size is a new generation of the pod; a kubelet that names none is believed."""
+    one = world("none")
+    placed = held(one, 0)
+    pod = bound(placed, epoch=one.state.epoch, phase="Running")
+    condition = PodCondition(
+        type="PodResizePending", status="True", reason="Infeasible", message="no room", observed_generation=of
+    )
+    pod = replace(
+        pod,
+        metadata=replace(pod.metadata, generation=7),
+        status=PodStatus(phase="Running", conditions=(condition,)),
+    )
+    step = plan(Case(epoch=one.state.epoch, sequence=one.state.sequence, request=placed, seen=look(pod)))
+
+    assert isinstance(step, Publish)
+    assert (step.outcome.resize_refused is not None, step.outcome.reason != "") == (refused, refused)
 
 
 def test_a_pod_that_asks_for_no_cpu_is_never_given_some() -> None:

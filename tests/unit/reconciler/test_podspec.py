@@ -54,6 +54,49 @@ def manifest(request: PodRequest, *cards: int, **more: Any) -> dict[str, Any]:
     return found
 
 
+def for_bus(**env: str) -> PodRequest:
+    pod = PodTemplate(image="x:1", env=tuple(EnvVar(name=name, value=value) for name, value in env.items()))
+    return PodRequest(name="f-0", pod=pod, gpu=GpuAsk())
+
+
+LOGINS: list[tuple[dict[str, str], str, str]] = [
+    ({"WORKER_FUNCTION": "elsewhere/resize"}, "gpubus-worker-resize", "worker/{}.resize"),
+    ({"JOB_NAME": "bert", "TRAINER_INDEX": "3"}, "gpubus-trainer-bert", "trainer/{}.bert"),
+]
+
+
+@pytest.mark.parametrize(("env", "account", "identity"), LOGINS)
+def test_a_replica_and_a_trainer_get_a_token_for_the_bus(env: dict[str, str], account: str, identity: str) -> None:
+    """Of their own namespace, whatever the request says; the container's own variables do not win over ours."""
+    held = placed(for_bus(**env, GREETING="hello"), 0)
+    rules = PodRules(bus_login=True, bus_ca="gpubus-ca")
+    spec = msgspec.json.decode(podspec.manifest(held, epoch=EPOCH, rules=rules))["spec"]
+    container = spec["containers"][0]
+
+    assert spec["serviceAccountName"] == account
+    assert spec["automountServiceAccountToken"] is False
+    assert {e["name"]: e.get("value") for e in container["env"]} | env == {
+        e["name"]: e.get("value") for e in container["env"]
+    }
+    assert {e["name"]: e["value"] for e in container["env"] if e["name"].startswith("GPUBUS_")} == {
+        "GPUBUS_NATS__IDENTITY": identity.format(held.accepted.namespace),
+        "GPUBUS_NATS__TOKEN_FILE": "/var/run/gpubus/token",
+        "GPUBUS_NATS__TLS_CA_FILE": "/var/run/gpubus/ca.crt",
+    }
+    sources = next(v for v in spec["volumes"] if v["name"] == "gpubus-login")["projected"]["sources"]
+    assert sources[0]["serviceAccountToken"]["audience"] == "gpubus"
+    assert {"name": "gpubus-login", "mountPath": "/var/run/gpubus", "readOnly": True} in container["volumeMounts"]
+
+
+@pytest.mark.parametrize("env", [{}, {"JOB_NAME": "bert"}, {"WORKER_FUNCTION": ""}])
+def test_nobody_else_gets_one(env: dict[str, str]) -> None:
+    """Nor anybody, where the installation does not say so."""
+    for rules, request_ in ((PodRules(bus_login=True), for_bus(**env)), (PodRules(), for_bus(**LOGINS[0][0]))):
+        spec = manifest(request_, 0, rules=rules)["spec"]
+        assert "serviceAccountName" not in spec
+        assert "volumes" not in spec
+
+
 @pytest.mark.parametrize(("name", "request_", "cards"), [("full", FULL, (0, 1)), ("bare", BARE, ())])
 def test_manifest_is_as_reviewed(name: str, request_: PodRequest, cards: tuple[int, ...]) -> None:
     """The pod and its binding, byte for byte (formatted): a change shows in the review of the golden file."""

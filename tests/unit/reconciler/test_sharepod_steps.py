@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from reconciler.annotations import words
 from reconciler.foreign import ForeignPod, Refused, translate, wants_us
 from reconciler.objects import Owner, Pod, Share, SharePod, SharePodCondition
-from reconciler.sharepod import AT_ONCE, ENDED_KEPT, EndPod, MakePod, owned, pod_body, status, steps
+from reconciler.sharepod import AT_ONCE, ENDED_KEPT, EndPod, MakePod, owned, pod_body, revision, steps
+from reconciler.sharepod_status import status
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -138,7 +139,8 @@ def test_a_pod_of_it_keeps_every_field_of_the_template_and_belongs_to_it() -> No
 
     assert body["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
     assert body["spec"]["schedulerName"] == "gpubus"
-    assert body["metadata"]["labels"] == {"app": "web", "gpubus.dev/sharepod": "web"}
+    made_of = {"gpubus.dev/sharepod": "web", "gpubus.dev/revision": "83e33f65bd"}
+    assert body["metadata"]["labels"] == {"app": "web", **made_of}
     assert owned(msgspec.convert(body, Pod)) == Owner(kind="SharePod", name="web", uid="sp-1", controller=True)
     said = words(body["metadata"]["annotations"], body["metadata"]["labels"])
     assert (said.gpu["share_milli"], said.gpu["models"]) == (500, ("A100", "H200"))
@@ -185,7 +187,7 @@ def test_the_status_counts_what_is_ready_and_names_a_card() -> None:
 
     assert (found.replicas, found.ready_replicas, found.ready, found.card) == (1, 1, "1/2", "GPU-1")
     assert (found.observed_generation, found.selector) == (3, "gpubus.dev/sharepod=web")
-    [condition] = found.conditions
+    condition = found.conditions[0]
     assert (condition.status, condition.reason, condition.observed_generation) == ("False", "Waiting", 3)
 
 
@@ -214,3 +216,126 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
     assert status(known, [], now=NOW).conditions[0].last_transition_time == NOW
     written = status(known, [pod("a", ready=True)], now=NOW)
     assert msgspec.json.decode(msgspec.json.encode(written), type=type(written)) == written
+
+
+# --- replacing them --------------------------------------------------------------------------------------------------
+
+
+def of(shared_: SharePod, name: str, **facts: Any) -> Pod:
+    """A pod of the revision that the SharePod has now."""
+    made_ = pod(name, **facts)
+    return replace(made_, metadata=replace(made_.metadata, labels={"gpubus.dev/revision": revision(shared_)}))
+
+
+def updating(replicas: int, *, unavailable: int = 1, surge: int = 0) -> SharePod:
+    return shared(replicas, update={"maxUnavailable": unavailable, "maxSurge": surge})
+
+
+OLD = replace(shared(), spec=replace(shared().spec, share=Share(share_milli=7)))
+"""Another share: pods of it are of another revision."""
+
+
+@pytest.mark.parametrize(
+    ("how", "new", "old", "goes", "comes"),
+    [
+        ({}, [], [True, True, True], 1, 0),
+        ({}, [], [True, True], 0, 1),
+        ({}, [False], [True, True], 0, 0),
+        ({}, [True], [True, True], 1, 0),
+        ({}, [True, True, True], [], 0, 0),
+        ({}, [], [True, True, False], 1, 0),
+        ({}, [False], [False, True], 0, 0),
+        ({"unavailable": 2}, [], [True, True, True], 2, 0),
+        ({"unavailable": 0, "surge": 1}, [], [True, True, True], 0, 1),
+        ({"unavailable": 0, "surge": 1}, [False], [True, True, True], 0, 0),
+        ({"unavailable": 0, "surge": 1}, [True], [True, True, True], 1, 0),
+        ({"unavailable": 1, "surge": 2}, [], [True, True, True], 1, 2),
+        ({"unavailable": 9}, [], [True, True, True], 3, 0),
+    ],
+)
+def test_pods_of_another_revision_are_replaced(
+    how: dict[str, int], new: list[bool], old: list[bool], goes: int, comes: int
+) -> None:
+    """Three replicas; each pod is ready or not. The successors come while their place is free."""
+    want = updating(3, **how)
+    pods = [of(want, f"n{i}", ready=ready) for i, ready in enumerate(new)]
+    pods += [of(OLD, f"o{i}", ready=ready) for i, ready in enumerate(old)]
+
+    assert (len(ended(want, *pods)), len(made(want, *pods))) == (goes, comes)
+    assert all(name.startswith("o") for name in ended(want, *pods))
+
+
+def test_of_the_old_the_broken_go_first() -> None:
+    """A template that is mended takes its broken pods before any that serves."""
+    want = updating(3)
+    pods = [of(want, "n0", ready=True), of(OLD, "o0", ready=True), of(OLD, "o1", ready=False)]
+
+    assert ended(want, *pods) == ["o1"]
+
+
+def test_changed_back_what_was_old_is_right() -> None:
+    want = updating(2)
+
+    assert steps(want, [of(want, "a", ready=True), of(want, "b", ready=True)]) == []
+
+
+def test_a_pod_from_before_revisions_is_let_be() -> None:
+    """An upgrade of gpubus ends no pod."""
+    assert steps(shared(2), [pod("a", ready=True), pod("b", ready=True)]) == []
+
+
+def test_a_scale_is_no_update_and_what_counts_is_the_whole_template() -> None:
+    """The digest is of everything that a pod is made from, in this very form: another would replace every pod."""
+    base = shared()
+    labelled = msgspec.json.decode(msgspec.json.encode(base), type=SharePod)
+
+    assert revision(shared(9)) == revision(updating(2, surge=4)) == revision(labelled) == revision(base)
+    others = [
+        shared(share={"shareMilli": 999}),
+        shared(template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}),
+        shared(template={"metadata": {"labels": {"app": "x"}}, "spec": base.spec.template.spec}),
+    ]
+    assert len({revision(one) for one in (base, *others)}) == 4
+
+
+@given(
+    replicas=st.integers(0, 6),
+    unavailable=st.integers(0, 3),
+    surge=st.integers(0, 3),
+    chance=st.randoms(use_true_random=False),
+    broken=st.booleans(),
+)
+def test_an_update_keeps_its_bounds_and_ends(
+    replicas: int, unavailable: int, surge: int, chance: Any, broken: bool
+) -> None:
+    """Step by step, pods turning ready in any order: never fewer ready, never more in all; a broken one stops there."""
+    want = updating(replicas, unavailable=unavailable, surge=surge or int(not unavailable))
+    pods = {f"o{i}": of(OLD, f"o{i}", ready=True) for i in range(replicas)}
+    fewest, most = replicas - unavailable, replicas + want.spec.update.max_surge
+    for _ in range(200):
+        for step in steps(want, list(pods.values())):
+            if isinstance(step, EndPod):
+                del pods[step.name]
+            else:
+                pods[step.name] = of(want, step.name, ready=False)
+        ready = [p for p in pods.values() if any(c.status == "True" for c in p.status.conditions or ())]
+        assert fewest <= len(ready)
+        assert len(pods) <= most
+        waiting = [name for name, p in pods.items() if p not in ready]
+        if waiting and not broken:
+            name = chance.choice(waiting)
+            pods[name] = of(want, name, ready=True)
+
+    assert broken or sorted(pods) == sorted(name for name in pods if not name.startswith("o"))
+    assert broken or len(pods) == replicas
+    assert steps(want, list(pods.values())) == []
+
+
+def test_the_status_says_how_far_an_update_is() -> None:
+    want = updating(2)
+    found = status(want, [of(want, "n0", ready=True), of(OLD, "o0", ready=True)], now=NOW)
+
+    ready, updated = found.conditions
+    assert (ready.status, updated.type, updated.status, found.updated_replicas) == ("True", "Updated", "False", 1)
+    assert updated.message == "1 of 2 are of this template and share, 1 are of another"
+    assert status(want, [of(want, name, ready=True) for name in "ab"], now=NOW).conditions[1].status == "True"
