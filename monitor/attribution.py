@@ -5,6 +5,7 @@ says is sold on this node and which pods those are (`Told`). Out: the same cards
 request's part, and what belongs to nobody.
 
     its pod is one of ours                          request
+    of ours, and this card was not sold to it       nobody, and its request is named: it uses a card of others
     no pod, or a pod that is not ours               nobody; its memory is not ours to sell
     it cannot be looked at, nothing was told yet    unknown
     its pod is not known, and one of ours neither   unknown: it may be that one
@@ -24,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from contracts.outcomes import NodeShares, ShareAssignment
-from contracts.units import RequestUid
+from contracts.units import CardUuid, RequestUid
 from contracts.usage import Belongs, CardUsage, ProcessUsage, SliceUsage
 from monitor.procs.reading import Process
 
@@ -88,13 +89,14 @@ def attributed(cards: Iterable[CardUsage], seen: Seen, of: Told | None) -> tuple
     return tuple(_card(card, seen, of) for card in cards)
 
 
-def owner_of(process: Process | None, of: Told | None) -> tuple[Belongs, RequestUid]:
-    """Whose a process is, by the table above."""
+def owner_of(process: Process | None, of: Told | None, card: CardUuid) -> tuple[Belongs, RequestUid]:
+    """Whose a process on a card is, by the table above."""
     if process is None or of is None:
         return "unknown", RequestUid("")
     owner = of.pods.get(process.home.pod_uid) if process.home.pod_uid else None
     if owner is not None:
-        return "request", owner.uid
+        sold = any(assignment.uid == owner.uid for assignment in of.slices.get(card, ()))
+        return "request" if sold else "nobody", owner.uid
     return "unknown" if process.home.pod_uid and not of.all_known else "nobody", RequestUid("")
 
 
@@ -117,19 +119,19 @@ def apportioned(parts: Sequence[int], whole: int) -> list[int]:
 
 
 def _card(card: CardUsage, seen: Seen, of: Told | None) -> CardUsage:
-    named = None if card.processes is None else tuple(_named(card.processes, seen, of))
+    named = None if card.processes is None else tuple(_named(card, seen, of))
     if of is None:
         return replace(card, processes=named)
     held = of.slices.get(card.uuid, ())
     return replace(card, processes=named, slices=_slices(card, named, held), unmanaged_mib=unmanaged_mib(card, named))
 
 
-def _named(processes: Iterable[ProcessUsage], seen: Seen, of: Told | None) -> Iterable[ProcessUsage]:
-    for process in processes:
+def _named(card: CardUsage, seen: Seen, of: Told | None) -> Iterable[ProcessUsage]:
+    for process in card.processes or ():
         if process.pid in seen.ended:
             continue
         who = seen.processes.get(process.pid)
-        belongs, uid = owner_of(who, of)
+        belongs, uid = owner_of(who, of, card.uuid)
         yield replace(
             process,
             belongs=belongs,

@@ -39,7 +39,7 @@ class HostCounters(msgspec.Struct, frozen=True, kw_only=True):
 
 def counters(stat: str, meminfo: str) -> HostCounters:
     """What the two texts say; lines that cannot be read are unknown."""
-    lines = [line.split() for line in stat.splitlines()]
+    lines = [line.split() for line in stat.splitlines() if line.startswith("cpu")]  # `intr` has thousands of numbers
     ticks = next((_numbers(words[1 : 1 + _SUMMED]) for words in lines if words[:1] == ["cpu"]), None)
     idle = sum(ticks[i] for i in _IDLE if i < len(ticks)) if ticks else 0
     return HostCounters(

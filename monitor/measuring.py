@@ -31,7 +31,7 @@ from monitor.meters import Averages, Meters
 from monitor.procs.reading import Process
 from monitor.report import Identity
 from monitor.settings import MonitoringSettings
-from monitor.survey import Survey, Surveyor
+from monitor.survey import Looks, Survey, Surveyor
 from monitor.unmanaged import Damped, Patience
 from monitor.usage import Sample, over_period
 
@@ -44,7 +44,9 @@ LANE = "host"
 class Measuring:
     """One node's measurements. Made inside the event loop; `period` is for one caller."""
 
-    def __init__(self, who: Identity, settings: MonitoringSettings, runner: Runner | None = None) -> None:
+    def __init__(
+        self, who: Identity, settings: MonitoringSettings, runner: Runner | None = None, host: Looks | None = None
+    ) -> None:
         self.last: NodeUsage | None = None
         """What was said last: metrics are made from it when somebody asks."""
         self.told: Told | None = None
@@ -53,7 +55,7 @@ class Measuring:
         self._who = who
         self._settings = settings
         self._runner = runner or Inline()
-        self._surveyor = Surveyor(Path(settings.proc_path), Path(settings.cgroup_path), settings.cgroup_root)
+        self._surveyor = host or Surveyor(Path(settings.proc_path), Path(settings.cgroup_path), settings.cgroup_root)
         self._patience = Patience(
             rise_ms=round(settings.unmanaged_after_s * 1000), fall_ms=round(settings.unmanaged_until_s * 1000)
         )

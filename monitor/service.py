@@ -47,6 +47,11 @@ TRY_S = 30.0
 """After so long of trying one thing in vain it is said as an error, and tried on."""
 
 
+SAMPLE_WAIT_S = 0.1
+"""For so long a usage message waits for the look at the cards that began with its period: what it says is then some
+milliseconds old, and not half a second. A driver that hangs keeps it no longer."""
+
+
 class Monitor:
     """One life of one node's monitor; made inside the event loop."""
 
@@ -109,6 +114,7 @@ class Monitor:
         await measuring.start()
         while True:
             await ticks.next()
+            await self._watch.settled(min(SAMPLE_WAIT_S, self._settings.sample_s))
             message = await measuring.period(self._watch.book.cards, self._watch.take_samples(), self._watch.provider)
             if measuring.strangers(message):
                 self._watch.changed.set()

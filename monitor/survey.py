@@ -8,8 +8,9 @@ long; so it is made in a thread with a deadline where there is one, as the cards
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -18,6 +19,7 @@ from monitor.attribution import Seen
 from monitor.cgroups.tree import CgroupTree, Found
 from monitor.cpu import HostCounters
 from monitor.procs import reading
+from monitor.procs.reading import Process
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,14 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     processes: Seen | None = None
     """None: the pids of this /proc are not the host's."""
     containers: tuple[Found, ...] | None = None
+
+
+class Looks(Protocol):
+    """Who looks at the host."""
+
+    def look(self, pids: Collection[int], pods: Collection[str]) -> Survey:
+        """At these processes, and the containers of these pods."""
+        ...
 
 
 class Surveyor:
@@ -42,10 +52,13 @@ class Surveyor:
     def __init__(self, proc: Path, cgroups: Path, below: str = "") -> None:
         self._proc = proc
         self._tree = CgroupTree(cgroups, below)
+        self._known: Mapping[int, Process] = {}
+        """Processes of the last look."""
 
     def look(self, pids: Collection[int], pods: Collection[str]) -> Survey:
         """Everything at once."""
-        looked = reading.look(self._proc, pids)
+        looked = reading.look(self._proc, pids, self._known)
+        self._known = looked.processes if looked else {}
         containers = self._tree.look(pods)
         return Survey(
             at_ns=time.monotonic_ns(),

@@ -93,10 +93,15 @@ def said(book: Book) -> dict[CardUuid, int]:
 
 
 def words(processes: tuple[ProcessUsage, ...]) -> str:
-    """`python3 (4242), Xorg (17) and 2 more`."""
-    names = ", ".join(f"{p.command or 'unnamed'} ({p.pid})" for p in processes[:NAMED])
+    """`python3 (4242), Xorg (17) and 2 more`; one of a request that has no share of this card is named with it."""
+    names = ", ".join(_word(p) for p in processes[:NAMED])
     more = len(processes) - NAMED
     return f"{names} and {more} more" if more > 0 else names
+
+
+def _word(process: ProcessUsage) -> str:
+    astray = f" of request {process.request}, which has no share here" if process.request else ""
+    return f"{process.command or 'unnamed'} ({process.pid}){astray}"
 
 
 def _overlaid(card: Card, one: Damped) -> Card:

@@ -9,6 +9,7 @@ the task itself never waits longer than a period for anybody, except for the wir
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -70,6 +71,9 @@ class CardWatch:
         """Why the driver is not heard at present, or an empty string."""
         self.changed = asyncio.Event()
         self.alarm = asyncio.Event()
+        self._still = asyncio.Event()
+        """No round is under way."""
+        self._still.set()
         self._runner = runner
         self._visits = Visits(runner, deadline_s=settings.driver_deadline_s)
         self._settings = settings
@@ -99,8 +103,17 @@ class CardWatch:
         if isinstance(self.provider, Warns):
             self._listener = Listener(self.provider, self._warned)
         while True:
+            self._still.clear()
             await self._look()
+            self._still.set()
             await ticks.next()
+
+    async def settled(self, patience_s: float) -> None:
+        """Until the round that is under way, or due at this very moment, has ended; or the time is up."""
+        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self._still.wait()
 
     async def close(self) -> None:
         """Let go of the driver, if it lets go of us: a session does not end while somebody hangs in it."""

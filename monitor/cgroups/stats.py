@@ -71,7 +71,7 @@ class TextsV1(msgspec.Struct, frozen=True, kw_only=True):
 def reading_v2(texts: TextsV2) -> Reading:
     """What the files of a v2 cgroup say."""
     stat = table(texts.cpu_stat)
-    used, idle_cache = number(texts.memory_current), table(texts.memory_stat).get("inactive_file")
+    used, idle_cache = number(texts.memory_current), entry(texts.memory_stat, "inactive_file")
     return Reading(
         cpu_ns=_times(stat.get("usage_usec"), _NS_PER_US),
         periods=stat.get("nr_periods"),
@@ -87,7 +87,7 @@ def reading_v2(texts: TextsV2) -> Reading:
 def reading_v1(texts: TextsV1) -> Reading:
     """What the files of a v1 cgroup say."""
     stat = table(texts.cpu_stat)
-    used, idle_cache = number(texts.memory_usage), table(texts.memory_stat).get("total_inactive_file")
+    used, idle_cache = number(texts.memory_usage), entry(texts.memory_stat, "total_inactive_file")
     return Reading(
         cpu_ns=number(texts.cpuacct_usage),
         periods=stat.get("nr_periods"),
@@ -117,6 +117,13 @@ def table(text: str | None) -> dict[str, int]:
         if (known := number(value)) is not None:
             found.setdefault(key, known)
     return found
+
+
+def entry(text: str | None, key: str) -> int | None:
+    """One key of such a file, as `table` has it; the other forty lines are not read."""
+    start = f"{key} "
+    known = (number(line[len(start) :]) for line in (text or "").splitlines() if line.startswith(start))
+    return next((value for value in known if value is not None), None)
 
 
 def cpu_max(text: str | None) -> Limit | None:

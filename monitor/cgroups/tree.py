@@ -19,13 +19,12 @@ from pathlib import Path
 import msgspec
 
 from contracts.usage import Runtime
+from monitor import smallfile
 from monitor.cgroups.paths import container_of, may_hold_pods, pod_of
 from monitor.cgroups.stats import Reading, TextsV1, TextsV2, reading_v1, reading_v2
 
 _DEPTH = 5
 """`kubelet/kubepods/burstable/pod…` is four deep; one more for a root of the kubelet's own."""
-_MOST_BYTES = 65_536
-"""memory.stat has some 2 KiB."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,16 +183,6 @@ def _folders(folder: str) -> list[str]:
 
 
 def _text(tree: str | None, path: str, name: str) -> str | None:
-    """A small file at once; None when there is none. Three system calls, where `read_text` makes eight."""
-    if tree is None:
-        return None
-    try:
-        handle = os.open(f"{tree}/{path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.read(handle, _MOST_BYTES).decode("ascii", "replace")
-    except OSError:  # ENODEV: the cgroup was removed between the two calls
-        return None
-    finally:
-        os.close(handle)
+    """A file of a cgroup; None when there is none."""
+    found = smallfile.read(f"{tree}/{path}/{name}") if tree is not None else None
+    return found.decode("ascii", "replace") if found is not None else None

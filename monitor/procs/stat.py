@@ -11,6 +11,8 @@ may still be at the root of some.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from contracts.units import MAX_INTEGER
@@ -48,6 +50,7 @@ def process_stat(text: str) -> ProcessStat | None:
     return ProcessStat(pid=pid, command=printable(name), parent=parent, started_ticks=started, cpu_ticks=user + system)
 
 
+@lru_cache(maxsize=1024)  # the same each second, and for each process of a container: a third of a look at a node
 def home(text: str) -> Home:
     """Where /proc/<pid>/cgroup says that the process is; an empty home when it is in no pod and no container."""
     parts = [line.split(":", 2) for line in text.splitlines()]

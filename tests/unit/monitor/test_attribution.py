@@ -109,6 +109,34 @@ def test_whose_a_process_is(home: str | None, of: Told | None, belongs: str) -> 
     assert [p.belongs for p in found.processes or ()] == [belongs]
 
 
+def test_s040_a_process_on_a_card_that_its_request_was_not_sold_is_named_and_takes_from_nobody() -> None:
+    """S040: what the container sees is not what the ledger has, and that is said.
+
+    The card's tenants keep their own numbers, and the memory that it takes is not sold any more.
+    """
+    other = told(shares(U1, U2))
+    astray = Told(pods=other.pods, slices={CARD: other.slices[CARD][:1], CardUuid("GPU-b"): other.slices[CARD][1:]})
+
+    (found,) = attributed(
+        [card(proc(10, 1000, 20), proc(20, 3000, 30))], seen(p10="pod-uid-1", p20="pod-uid-2"), astray
+    )
+
+    assert parts(found) == [(U1, 20, 1000, 1)]
+    assert [(p.pid, p.belongs, p.request) for p in found.processes or ()] == [(10, "request", U1), (20, "nobody", U2)]
+    assert found.unmanaged_mib == 3000
+    assert [p.pid for p in strangers([found])[CARD]] == [20]
+
+
+def test_s118_frees_that_are_counted_twice_never_make_a_number_below_zero() -> None:
+    """S118: the driver says less of the card than of its processes, or less of the whole than before: 0, not huge."""
+    (found,) = attributed(
+        [card(proc(10, 9000, 20), proc(30, None, 5), used=100)], seen(p10="pod-uid-1", p30=""), told(shares(U1))
+    )
+
+    assert found.unmanaged_mib == 0
+    assert parts(found) == [(U1, 20, 9000, 1)]
+
+
 def test_s176_one_unknown_process_makes_every_part_unknown() -> None:
     """Claim: it may be of any of them; an unknown number is not shown as the known rest."""
     (found,) = attributed([card(proc(10), proc(99))], seen(p10="pod-uid-1"), told(shares(U1, U2)))

@@ -126,13 +126,15 @@ def test_no_cgroups_are_no_look(tmp_path: Path) -> None:
 # --- this machine's own -----------------------------------------------------------------------------------------------
 
 MOUNT = Path("/sys/fs/cgroup")
+BESIDE_V1 = MOUNT / "unified"
+"""Where machines with v1 mount v2 as well: without controllers, but with the kernel's count of CPU time."""
 SPIN = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
 
 
 @contextlib.contextmanager
-def real_pod() -> Iterator[tuple[str, list[Path]]]:
-    """A pod with one container in every hierarchy that this machine has; skipped where we may not make one."""
-    mounted = hierarchies(MOUNT)
+def real_pod(mount: Path) -> Iterator[tuple[str, list[Path]]]:
+    """A pod with one container in every hierarchy that is mounted there; skipped where we may not make one."""
+    mounted = hierarchies(mount)
     trees = sorted({t for t in (mounted.unified, mounted.cpu, mounted.cpuacct, mounted.memory) if t})
     uid = f"8f9b5a2c-1d3e-4f60-9a7b-{os.getpid():012x}"
     folders = [Path(tree) / "kubepods" / "burstable" / f"pod{uid}" / C1 for tree in trees]
@@ -145,9 +147,9 @@ def real_pod() -> Iterator[tuple[str, list[Path]]]:
                         part.mkdir()
                         made.append(part)
         except OSError as error:
-            pytest.skip(f"no cgroups may be made below {MOUNT}: {error}")
+            pytest.skip(f"no cgroups may be made below {mount}: {error}")
         if not folders:
-            pytest.skip(f"no cgroups are mounted at {MOUNT}")
+            pytest.skip(f"no cgroups are mounted at {mount}")
         yield uid, folders
     finally:
         for folder in reversed(made):
@@ -155,13 +157,18 @@ def real_pod() -> Iterator[tuple[str, list[Path]]]:
                 folder.rmdir()
 
 
-def test_a_busy_process_on_this_machine_is_seen_to_be_busy() -> None:
-    """Claim: in the version of cgroups that runs here: counted CPU time rises, and the process is found by its pid."""
-    with real_pod() as (uid, folders), subprocess.Popen([sys.executable, "-c", SPIN]) as busy:
+@pytest.mark.parametrize("mount", [MOUNT, BESIDE_V1], ids=["as mounted", "v2 beside v1"])
+def test_a_busy_process_on_this_machine_is_seen_to_be_busy(mount: Path) -> None:
+    """Claim: in the versions of cgroups that run here: counted CPU time rises, and the process is found by its pid.
+
+    Where v1 holds the controllers, a container in the v2 tree has no limits, and that is said as unknown.
+    """
+    with real_pod(mount) as (uid, folders), subprocess.Popen([sys.executable, "-c", SPIN]) as busy:
         try:
             for folder in folders:
                 (folder / "cgroup.procs").write_text(str(busy.pid))
-            tree = CgroupTree(MOUNT)
+            limited = any((folder / name).exists() for folder in folders for name in ("cpu.max", "cpu.cfs_quota_us"))
+            tree = CgroupTree(mount)
             until = time.monotonic() + 20
             used_ns = 0
             while used_ns < 20_000_000 and time.monotonic() < until:
@@ -173,3 +180,5 @@ def test_a_busy_process_on_this_machine_is_seen_to_be_busy() -> None:
 
     assert used_ns >= 20_000_000, f"{used_ns} ns counted in {folders}"
     assert (found.pod_uid, found.container) == (uid, C1)
+    if not limited:
+        assert found.reading.cpu_limit_milli is None

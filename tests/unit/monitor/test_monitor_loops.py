@@ -66,14 +66,20 @@ async def test_a_quiet_node_says_the_same_things_at_a_steady_pace(bench: Bench) 
 
 
 async def test_usage_is_the_mean_of_the_looks_of_its_period_and_of_the_host(bench: Bench, cards: FakeCards) -> None:
-    """Claim: looks at 0.5 (20 %) and 0 (10 %) make 15 %; the host's memory is there, its CPU unknown without time."""
+    """Claim: looks at 0 (10 %), 0.5 and 1 (20 %) make 17 %, that of the same moment among them: what is said is new.
+
+    The host's memory is there, its CPU unknown without time.
+    """
     async with bench.running():
         await asyncio.sleep(0.2)
         cards.busy = 20
         await asyncio.sleep(1)
+        cards.busy = 40
+        await asyncio.sleep(1)
     used = bench.ear.usage[0][1]
 
-    assert [card.compute_percent for card in used.cards] == [15, 15]
+    assert [card.compute_percent for card in used.cards] == [17, 17]
+    assert [card.compute_percent for card in bench.ear.usage[1][1].cards] == [40, 40]
     assert used.cpu is not None
     assert (used.cpu.cores, used.cpu.memory_used_mib, used.cpu.used_milli) == (1, 1, None)
 
@@ -138,6 +144,18 @@ async def test_a_change_that_is_no_alarm_is_only_an_inventory(bench: Bench, card
 
     assert [at for at, _ in bench.ear.inventories] == [0, 5.5]
     assert [at for at, _ in bench.ear.heartbeats] == [0, *range(11)]
+
+
+async def test_a_driver_that_hangs_keeps_the_use_of_the_node_for_a_tenth_of_a_second_at_most(bench: Bench) -> None:
+    """Claim: a message waits for the look of its moment; one that does not come back is not waited for any longer."""
+    async with bench.running():
+        await asyncio.sleep(1.7)
+        bench.runner.hang = True
+        await asyncio.sleep(3)
+        bench.runner.free()
+        await asyncio.sleep(2)
+
+    assert [at for at, _ in bench.ear.usage] == pytest.approx([1, 2.1, 3.1, 4.1, 5, 6])
 
 
 @pytest.mark.parametrize("hang_first", [False, True])

@@ -129,3 +129,31 @@ def test_any_text_is_a_process_or_none(text: str) -> None:
 
     assert found is None or (found.command.isprintable() and len(found.command) <= 64)
     assert isinstance(home(text), Home)
+
+
+def test_a_process_that_is_known_in_its_pod_is_not_looked_up_again(proc: Path) -> None:
+    """Its start time tells that it is the same; with another one the pid is somebody else's, and is looked up."""
+    put(proc, 42)
+    first = reading.look(proc, [42])
+    assert first is not None
+    other = f"/kubepods/burstable/pod{UID[::-1].replace('-', '')}/{ID}"
+    (proc / "42" / "cgroup").write_text(f"0::{other}\n")
+    again = reading.look(proc, [42], first.processes)
+    (proc / "42" / "stat").write_text(stat_line(started=9001))
+    reused = reading.look(proc, [42], first.processes)
+
+    assert again == first
+    assert reused is not None
+    assert reused.processes[42].home.pod_uid == UID[::-1].replace("-", "")
+
+
+def test_a_process_that_was_in_no_pod_is_looked_up_each_time(proc: Path) -> None:
+    """A runtime makes a process first and moves it into its cgroup then: it is not a stranger for ever."""
+    put(proc, 42, cgroup="0::/system.slice/containerd.service\n")
+    first = reading.look(proc, [42])
+    (proc / "42" / "cgroup").write_text(f"0::{POD}\n")
+    then = reading.look(proc, [42], first.processes if first else None)
+
+    assert first is not None
+    assert then is not None
+    assert (first.processes[42].home.pod_uid, then.processes[42].home.pod_uid) == ("", UID)

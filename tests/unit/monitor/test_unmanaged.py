@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.inventory import Card
-from contracts.units import CardUuid
+from contracts.units import CardUuid, RequestUid
 from contracts.usage import ProcessUsage
 from monitor.unmanaged import Damped, Patience, observe, overlaid, remembered, said, words
 
@@ -119,6 +119,8 @@ def test_many_are_named_by_the_first_three() -> None:
 
     assert words(many) == "unnamed (1), unnamed (2), unnamed (3) and 2 more"
     assert words(()) == ""
+    astray = ProcessUsage(pid=7, command="train", belongs="nobody", request=RequestUid("e-1-0"))
+    assert words((astray,)) == "train (7) of request e-1-0, which has no share here"
 
 
 @settings(deadline=None)  # a busy machine is no failure
