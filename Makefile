@@ -72,8 +72,9 @@ bench: $(VENV)/.dev $(VENV)/.warm ## the measured tables of the README, each wit
 fmt: $(VENV)/.dev ## format and fix
 	@$(VENV)/bin/ruff format . && $(VENV)/bin/ruff check --fix .
 
-generate: $(VENV)/.run ## write the schemas, the AsyncAPI document and the tables in the docs again
+generate: $(VENV)/.dev ## write the schemas, the AsyncAPI document and the tables in the docs again
 	@$(PY) -m contracts.schema
+	@$(PY) -m tests.builders.scenarios
 
 clean: ## remove what was built here
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

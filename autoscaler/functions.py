@@ -18,35 +18,30 @@ import logging
 
 import msgspec
 
-from autoscaler import placing
 from autoscaler import roster as rosters
 from autoscaler.backlog import Backlog
 from autoscaler.core.horizontal import decide, wanted
 from autoscaler.core.limits import UNLIMITED
 from autoscaler.core.numbers import Decision, Inputs, Memory
-from autoscaler.core.readings import Report, observe
 from autoscaler.core.record import after_restart, inputs_of, message
 from autoscaler.core.replicas import Counts, counts, is_active, next_batch
 from autoscaler.core.warm import Plan, plan
-from autoscaler.core.windows import Sample, Samples, add
 from autoscaler.hands import Hands, World
-from autoscaler.placing import NoRoom, Refused, Unanswered
+from autoscaler.placing import NoRoom, Unanswered
+from autoscaler.rivals import Rivals
+from autoscaler.room import Room
 from autoscaler.roster import Heard, Role, Roster, Seen, heard
-from bus import codec
+from autoscaler.sensing import Sensing
+from autoscaler.standing import choice_of
 from bus.protocol import BusError, QueueState
-from contracts.functions import FunctionStatus, MissingCards, WorkerReport
+from contracts.functions import FunctionStatus, WorkerReport
 from contracts.requests import PodRequest
-from contracts.subjects import SCALE
 from contracts.workloads import Function, ScaleDecision
 
 log = logging.getLogger(__name__)
 
 SPARE = 16
 """Indexes beyond the wanted ones that are looked at: replicas that are on their way out keep theirs."""
-NO_ROOM_S = 1.0
-"""Pause before the scheduler is asked again for what it could not place."""
-REFUSED_S = 15.0
-"""The same for what it refused."""
 
 
 class Keeper:
@@ -62,11 +57,12 @@ class Keeper:
         self._roster = Roster()
         self._words: dict[str, Heard] = {}
         self._memory = Memory()
-        self._samples = Samples()
+        self._sensing = Sensing(world.state, world.limit_milli)
+        self._sensing.adopt(function)
+        self._rivals = Rivals()
         self._decided: ScaleDecision | None = None
         self._told: FunctionStatus | None = None
-        self._missing: MissingCards | None = None
-        self._no_room_until_ms = 0
+        self._room = Room(world.bus, namespace)
         self._batch = 0
         self._reserved: tuple[str, ...] = ()
         self._highest = -1
@@ -86,14 +82,26 @@ class Keeper:
     def hear(self, report: WorkerReport) -> None:
         """A worker of this function spoke."""
         before = self._words.get(report.replica)
-        self._words[report.replica] = after = heard(before, report, self._now_ms())
+        now_ms = self._now_ms()
+        self._words[report.replica] = after = heard(before, report, now_ms)
+        seen = self._roster.seen.get(report.replica)
+        if seen is not None and after.report is report:
+            seasoned = now_ms - after.hot_ms >= self.function.scaling.warmup_s * 1000
+            self._sensing.hear(report, seen.uid, now_ms=now_ms, seasoned=seasoned)
         if before is None or before.report.phase != after.report.phase or not after.report.in_flight:
             self.wake()
+
+    def publish(self, function: Function) -> None:
+        """Its owner has published it again."""
+        self.function = function
+        self._sensing.adopt(function)
+        self._rivals.settled()
+        self.wake()
 
     @property
     def short_of(self) -> int:
         """Replicas that do not fit."""
-        return self._missing.replicas if self._missing else 0
+        return self._room.missing.replicas if self._room.missing else 0
 
     def request_of_one(self) -> PodRequest:
         """One replica, as a request under a name that is none."""
@@ -128,17 +136,10 @@ class Keeper:
         """What the autoscaler before us wanted, and how far its names go."""
         state = self._world.state()
         self._highest = rosters.highest_index(state, self.namespace, self.function.name)
-        while True:
-            try:
-                last = await self._world.bus.last(
-                    SCALE.stream, SCALE.subject(namespace=self.namespace, name=self.function.name)
-                )
-                break
-            except BusError as error:
-                log.info("function %s/%s: %s", self.namespace, self.function.name, error)
-                await asyncio.sleep(1.0)
-        decided = codec.decode_as(ScaleDecision, last) if last is not None else None
-        if isinstance(decided, ScaleDecision):
+        decided, status = await self._hands.last_words()
+        if status is not None:
+            self._sensing.adopt(self.function, status.profiles)
+        if decided is not None:
             with contextlib.suppress(msgspec.ValidationError):  # of another version: begin anew
                 self._memory = after_restart(decided)
                 self._decided = decided
@@ -165,8 +166,8 @@ class Keeper:
         queue = await self._backlog.look()
         now_ms = self._now_ms()
         self._look_at_replicas(now_ms)
-        await self._take_back_pending(now_ms)
-        inputs = self._observed(queue, now_ms)
+        await self._take_back(now_ms)
+        inputs = self._observed(queue, self._rivals.look(self._world.state(), self._roster, self.function, now_ms))
         inputs = msgspec.structs.replace(inputs, placeable=await self._placeable(inputs, now_ms))
         decision = decide(inputs)
         self._memory = decision.memory
@@ -192,68 +193,37 @@ class Keeper:
             now_ms=now_ms,
             fresh_ms=round(self._world.settings.report_fresh_s * 1000),
         )
+        self._sensing.forget(self._words.keys() - self._roster.seen.keys())
         self._words = {name: word for name, word in self._words.items() if name in self._roster.seen}
 
-    def _observed(self, queue: QueueState | None, now_ms: int) -> Inputs:
-        counted, scaling = counts(self._roster.replicas), self.function.scaling
-        load = observe(
-            self._reports(),
-            now_ms=now_ms,
-            hot_ready=counted.hot_ready,
-            waiting=queue.waiting if queue else None,
-            outstanding=queue.outstanding if queue else None,
-            concurrency=scaling.concurrency,
-            warmup_ms=scaling.warmup_s * 1000,
-        )
-        self._samples = add(self._samples, Sample(at_ms=now_ms, load_milli=load), scaling.stable_s * 1000)
+    def _observed(self, queue: QueueState | None, by_hand: int | None) -> Inputs:
+        now_ms, replicas = self._now_ms(), self._roster.replicas
+        counted = counts(replicas)
+        self._sensing.look(self.function, queue, self._words, counted, now_ms)
         return inputs_of(
             self.function,
             self._memory,
-            self._samples,
+            self._sensing.samples,
             counted,
             now_ms=now_ms,
             waiting=_unanswered(queue, counted),
             placeable=None,
             budget=UNLIMITED,
             frozen=self._world.frozen(),
+            by_hand=by_hand,
+            rival=self._rivals.stands_back,
+            capacity_milli=self._sensing.capacity_milli(replicas),
+            stretch_percent=self._sensing.stretch_percent(replicas),
+            calls=queue.waiting + queue.outstanding if queue else None,
         )
 
-    def _reports(self) -> list[Report]:
-        return [
-            Report(replica=name, at_ms=word.at_ms, in_flight=word.report.in_flight, hot_since_ms=word.hot_ms)
-            for name, word in self._words.items()
-            if word.report.phase == "ready"
-        ]
-
     async def _placeable(self, inputs: Inputs, now_ms: int) -> int | None:
-        """How many more the scheduler can place: those it refused a moment ago are not asked for again at once.
-
-        What stands by needs no room. Of several that are wanted only the first is asked for here; each is asked for
-        once more before it is made, and the first that does not fit ends it.
-        """
+        """How many more the scheduler can place; what stands by needs no room."""
         counted = counts(self._roster.replicas)
         at_hand = counted.warm + counted.draining
         need = wanted(inputs) - inputs.planned - at_hand
-        if need <= 0:
-            self._missing = None
-            return at_hand
-        if now_ms < self._no_room_until_ms:
-            return at_hand
-        try:
-            await placing.placeable(self._world.bus, self.namespace, self.request_of_one())
-        except NoRoom as error:
-            self._no_room(need, error, now_ms)
-            return at_hand
-        except Unanswered as error:
-            log.info("function %s/%s: %s", self.namespace, self.function.name, error)
-            return None
-        self._missing = None
-        return at_hand + need
-
-    def _no_room(self, replicas: int, error: NoRoom, now_ms: int) -> None:
-        pause_s = REFUSED_S if isinstance(error, Refused) else NO_ROOM_S
-        self._missing = placing.missing_cards(self.request_of_one(), replicas, error.reason)
-        self._no_room_until_ms = now_ms + round(pause_s * 1000)
+        more = await self._room.more(need, self.request_of_one(), now_ms)
+        return None if more is None else at_hand + more
 
     async def _store(self, inputs: Inputs, decision: Decision) -> None:
         """Write it down when it says something new. Raises BusError: then nothing is done."""
@@ -266,17 +236,18 @@ class Keeper:
             self._decided = said
 
     def _plan(self, decision: Decision, now_ms: int) -> Plan:
-        if self._world.frozen():
+        if self._world.frozen() or self._rivals.stands_back:
             return Plan()
         return plan(
             self.function.name,
             self._roster.replicas,
             target=decision.target,
-            warm_target=self.function.warm_replicas,
+            warm_target=0 if self.function.stopped else self.function.warm_replicas,
             now_ms=now_ms,
             drain_ms=self.function.scaling.drain_s * 1000,
             reserved=self._reserved,
             pressure=self._pressure(),
+            choice=choice_of(self._world.state(), self.function, self._roster.replicas),
         )
 
     def _pressure(self) -> bool:
@@ -297,8 +268,14 @@ class Keeper:
             for name in names:
                 await self._order(name, role)
         for name in steps.withdraw:
-            await self._hands.withdraw(name, "no longer needed", self._cause)
+            await self._give_back(name, "no longer needed")
         return await self._create(steps)
+
+    async def _give_back(self, name: str, reason: str) -> None:
+        seen = self._roster.seen.get(name)
+        if seen is not None:
+            self._rivals.gave_back(seen.uid)
+        await self._hands.withdraw(name, reason, self._cause)
 
     async def _order(self, name: str, role: Role) -> None:
         self._roster = rosters.told(self._roster, name, role, self._now_ms())
@@ -308,27 +285,31 @@ class Keeper:
         for name, order in rosters.deaf(self._roster, self._words):
             await self._hands.say(name, order)
 
-    async def _take_back_pending(self, now_ms: int) -> None:
-        """Somebody else got the card: no replica waits for one."""
+    async def _take_back(self, now_ms: int) -> None:
+        """Somebody else got the card: no replica waits for one. Nor does one that never speaks keep it."""
         patience_ms = round(self._world.settings.pending_s * 1000)
         late = [name for name, since_ms in self._roster.pending.items() if now_ms - since_ms >= patience_ms]
         for name in late:
-            await self._hands.withdraw(name, "it cannot be placed any more", self._cause)
-            self._no_room(len(late), NoRoom("somebody else was faster"), now_ms)
-        if late:
+            await self._give_back(name, "it cannot be placed any more")
+            self._room.short(len(late), self.request_of_one(), NoRoom("somebody else was faster"), now_ms)
+        start_s = self.function.scaling.start_s
+        dumb = rosters.never_spoke(self._roster, start_s * 1000, now_ms) if start_s is not None else []
+        for name in dumb:
+            await self._give_back(name, f"its worker has said nothing for {start_s} s")
+        if late or dumb:
             self._look_at_replicas(now_ms)
 
     async def _create(self, steps: Plan) -> bool:
         """The next batch; True = go on with a larger one."""
         names = [*((name, False) for name in steps.create), *((name, True) for name in steps.create_warm)]
-        self._batch = next_batch(len(names), self._batch, failed=False)
+        self._batch = self._batch_of(len(names))
         for index, (name, warm) in enumerate(names[: self._batch]):
             try:
                 await self._make(name, warm=warm)
             except NoRoom as error:
                 self._reserved, self._batch = (), 0
                 if not warm:
-                    self._no_room(len(names) - index, error, self._now_ms())
+                    self._room.short(len(names) - index, self.request_of_one(), error, self._now_ms())
                 return False
             except Unanswered as error:
                 log.info("function %s/%s: %s", self.namespace, self.function.name, error)
@@ -337,6 +318,10 @@ class Keeper:
         more = len(names) > self._batch
         self._batch = self._batch if more else 0
         return more
+
+    def _batch_of(self, wanted: int) -> int:
+        """All at once where replicas end by themselves: what is made later could not be told from what has ended."""
+        return next_batch(wanted, self._batch, failed=False) if self.function.scaling.reuse else wanted
 
     async def _make(self, name: str, *, warm: bool) -> None:
         """One replica, if it can be placed at this moment."""
@@ -358,7 +343,8 @@ class Keeper:
             draining=counted.draining,
             waiting=queue.waiting if queue else None,
             outstanding=queue.outstanding if queue else None,
-            missing=self._missing,
+            missing=self._room.missing,
+            profiles=self._sensing.measured,
         )
         if self._told is None or self.status.missing != self._told.missing:
             self._world.short()

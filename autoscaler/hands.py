@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -17,10 +18,11 @@ from autoscaler.placing import NoRoom, Unanswered
 from autoscaler.settings import AutoscalingSettings
 from bus import codec
 from bus.ledger.state import LedgerState
-from bus.protocol import Bus
+from bus.protocol import Bus, BusError
+from bus.runtime.retry import retrying
 from contracts.functions import FunctionStatus, WorkerOrder
 from contracts.requests import PodRequest, Withdraw
-from contracts.subjects import FUNCTION_STATUS, SCALE, WORKER_ORDERS
+from contracts.subjects import FUNCTION_STATUS, SCALE, WORKER_ORDERS, Channel
 from contracts.workloads import ScaleDecision
 
 FOLD_S = 2.0
@@ -39,6 +41,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the own ledger has come as far as a sequence."""
     moved: Callable[[], asyncio.Event]
     """Set at the next commit."""
+    limit_milli: Callable[[str], int | None]
+    """What a request may use of each of its cards now, in thousandths; None = what it was sold."""
     short: Callable[[], None]
     """Told when another number of replicas does not fit than before."""
 
@@ -57,7 +61,12 @@ class Hands:
         await codec.publish(self._world.bus, WORKER_ORDERS, order, **where)
 
     async def make(self, request: PodRequest) -> None:
-        """Ask for a replica, if it can be placed at this moment. Raises NoRoom, Unanswered."""
+        """Ask for a replica, if it can be placed at this moment.
+
+        Raises:
+            NoRoom: nothing was asked for, with the reason.
+            Unanswered: whether it was asked for is not known.
+        """
         await placing.placeable(self._world.bus, self._namespace, request)
         await self._fold(await placing.submit(self._world.bus, self._namespace, request))
 
@@ -73,6 +82,21 @@ class Hands:
             async with asyncio.timeout(FOLD_S):
                 while not self._world.folded(sequence):
                     await self._world.moved().wait()
+
+    async def last_words(self) -> tuple[ScaleDecision | None, FunctionStatus | None]:
+        """What the autoscaler before us decided and told; tried until the bus answers."""
+        keeping = retrying("read what was decided", on=BusError, deadline_s=math.inf)
+        decided = await keeping(self._world.bus.last, SCALE.stream, self._subject(SCALE, "name"))
+        status = await keeping(self._world.bus.last, FUNCTION_STATUS.stream, self._subject(FUNCTION_STATUS, "function"))
+        found = codec.decode_as(ScaleDecision, decided) if decided is not None else None
+        told = codec.decode_as(FunctionStatus, status) if status is not None else None
+        return (
+            found if isinstance(found, ScaleDecision) else None,
+            told if isinstance(told, FunctionStatus) else None,
+        )
+
+    def _subject(self, channel: Channel, name: str) -> str:
+        return channel.subject(namespace=self._namespace, **{name: self._function})
 
     async def store_decision(self, decision: ScaleDecision) -> None:
         """Raises BusError."""

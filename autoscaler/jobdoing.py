@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from autoscaler.core.elastic_actions import Actions
-from autoscaler.core.elastic_trainers import trainer_index, trainer_name, unpack
+from autoscaler.core.elastic_trainers import reaching, trainer_index, trainer_name, unpack
 from autoscaler.jobbook import Record
 from autoscaler.placing import NoRoom, submit
 from bus import codec
@@ -32,8 +32,10 @@ MAX_TOLD = 10_000
 class Doing:
     """Over one bus."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, urls: str = "") -> None:
         self.bus = bus
+        self.urls = urls
+        """Where pods of trainers find the bus; empty: their images know."""
         self.checkpointed: set[tuple[str, str]] = set()
         """Namespace and name of trainers that said so."""
         self.exits: dict[RequestKey, int | None] = {}
@@ -56,7 +58,7 @@ class Doing:
         if not self._due("ask", namespace, request.name):
             return ""
         try:
-            await submit(self.bus, namespace, request)
+            await submit(self.bus, namespace, reaching(request, self.urls))
         except NoRoom as error:
             return f"{request.name}: {error.reason}"
         self._did("ask", namespace, request.name)

@@ -33,7 +33,7 @@ from autoscaler.core.elastic_settle import Inputs, as_integers, decide, wants_to
 from autoscaler.core.elastic_shape import shape_of
 from autoscaler.core.elastic_sight import sights, strays
 from autoscaler.core.elastic_target import begun, retarget
-from autoscaler.core.elastic_trainers import probe_of, trainer_index, trainer_name
+from autoscaler.core.elastic_trainers import is_leaving, probe_of, trainer_index, trainer_name
 from autoscaler.jobbook import Book, Record
 from autoscaler.jobdoing import Doing
 from autoscaler.placing import NoRoom, Unanswered, placeable
@@ -41,8 +41,10 @@ from bus import codec
 from bus.ledger.state import LedgerState
 from bus.protocol import Bus, BusError, Received, SequenceConflict
 from bus.runtime.settings import Seconds, Settings
+from contracts.messages import encode
 from contracts.requests import PodRequest
-from contracts.subjects import CHECKPOINTED, JOB_STATUS, SCALE, WORKLOADS
+from contracts.subjects import CHECKPOINTED, JOB_NOW, JOB_STATUS, SCALE, WORKLOADS
+from contracts.units import request_key
 from contracts.workloads import Checkpointed, Job, JobStatus, ScaleDecision
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,7 @@ class Jobs:
         wall_ms: wall clock: notices and cool-downs outlive a process, so that a monotonic clock will not do.
         frozen: whether an operator has stopped all scaling.
         wanting: functions without room: who, one replica as a request, how many.
+        nats_urls: where trainers find the bus; empty: their images know.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Jobs:
         wall_ms: Callable[[], int] = _wall_ms,
         frozen: Callable[[], bool] = lambda: False,
         wanting: Callable[[], Sequence[tuple[str, PodRequest, int]]] = tuple,
+        nats_urls: str = "",
     ) -> None:
         self.bus = bus
         self.book = Book()
@@ -120,7 +124,7 @@ class Jobs:
         self._wall_ms = wall_ms
         self._frozen = frozen
         self._wanting = wanting
-        self._doing = Doing(bus)
+        self._doing = Doing(bus, nats_urls)
         self._moved = asyncio.Event()
         self._said: dict[str, tuple[int, str]] = {}
         """The last decision told of each job: one that is the same again is not told again."""
@@ -134,6 +138,7 @@ class Jobs:
         caught_up = asyncio.Event()
         async with (
             self.bus.subscribe(CHECKPOINTED.wildcard, self._hear),
+            self.bus.respond(JOB_NOW.wildcard, self._answer, queue="autoscaler"),
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self._read(caught_up), name="read jobs")
@@ -155,10 +160,20 @@ class Jobs:
                 if batch.caught_up:
                     caught_up.set()
 
+    async def _answer(self, received: Received) -> bytes:
+        """How a job is, for a trainer that has just come; one that is not known is of generation 0."""
+        where = JOB_NOW.parse(received.subject) or {"namespace": "", "name": ""}
+        record = self.book.records.get(request_key(where["namespace"], where["name"]))
+        unknown = JobStatus(namespace=where["namespace"], name=where["name"], phase="creating", reason="not known")
+        return encode(record.status if record is not None and record.status is not None else unknown)
+
     async def _hear(self, received: Received) -> None:
         where = CHECKPOINTED.parse(received.subject)
         said = codec.decode_as(Checkpointed, received)
-        if where is not None and isinstance(said, Checkpointed):
+        if where is None or not isinstance(said, Checkpointed):
+            return
+        record = self.book.records.get(request_key(where["namespace"], said.job))
+        if record is not None and is_leaving(record.status, said.index):  # it says it again; before, nobody asked
             self._doing.checkpointed.add((where["namespace"], trainer_name(said.job, said.index)))
             self.wake()
 

@@ -16,15 +16,16 @@ from typing import Literal
 import msgspec
 
 from autoscaler.core.names import replica_index, replica_name
-from autoscaler.core.replicas import Phase, Replica
+from autoscaler.core.profiles import cheapest
+from autoscaler.core.replicas import Phase, Replica, has_served, is_active, is_draining
 from bus.ledger.state import LedgerState, RequestState
 from contracts.functions import WorkerOrder, WorkerReport
 from contracts.requests import EnvVar, PodRequest
-from contracts.units import RequestKey, request_key
+from contracts.units import RequestKey, RequestUid, request_key
 from contracts.workloads import Function
 
 FUNCTION, REPLICA, WARM, CONCURRENCY = "WORKER_FUNCTION", "WORKER_REPLICA", "WORKER_WARM", "WORKER_CONCURRENCY"
-URLS = "WORKER_NATS_URLS"
+URLS, CALLS = "WORKER_NATS_URLS", "WORKER_CALLS"
 
 Role = Literal["ready", "warm", "draining"]
 _ORDERS: dict[Role, Literal["promote", "demote", "drain"]] = {"ready": "promote", "warm": "demote", "draining": "drain"}
@@ -111,6 +112,12 @@ def deaf(roster_: Roster, words: Mapping[str, Heard]) -> Iterator[tuple[str, Wor
             yield name, WorkerOrder(order=_ORDERS[seen.role])
 
 
+def never_spoke(roster_: Roster, start_ms: int, now_ms: int) -> list[str]:
+    """Replicas that hold a place, and whose worker has not said anything for so long."""
+    silent = (r for r in roster_.replicas if is_active(r) and r.node and not has_served(r) and not is_draining(r))
+    return [r.name for r in silent if r.created_ms is not None and now_ms - r.created_ms >= start_ms]
+
+
 def order_of(role: Role) -> WorkerOrder:
     """What to tell a worker so that it is that."""
     return WorkerOrder(order=_ORDERS[role])
@@ -140,6 +147,7 @@ def _replica(request: RequestState, seen: Seen, word: Heard | None, *, now_ms: i
         name=request.request.name,
         uid=request.uid,
         node=request.placement.node if request.placement else "",
+        cards=tuple(piece.card for piece in request.placement.slices) if request.placement else (),
         phase=_phase(request, word),
         ready=fresh,
         ready_ms=word.ready_ms if word else None,
@@ -163,6 +171,15 @@ def _requests(state: LedgerState, namespace: str, function: str, highest: int) -
             yield state.requests[uid]
 
 
+def slice_of(state: LedgerState, uid: str) -> tuple[str, int] | None:
+    """Card model and thousandths that a request holds of each of its cards; None = nothing, or it is not known."""
+    request = state.get(RequestUid(uid))
+    pieces = request.placement.slices if request is not None and request.placement is not None else ()
+    node = state.nodes.get(request.placement.node) if request is not None and request.placement is not None else None
+    card = node.cards.get(pieces[0].card) if node is not None and pieces else None
+    return (card.card.model, pieces[0].share_milli) if card is not None else None
+
+
 def highest_index(state: LedgerState, namespace: str, function: str) -> int:
     """The largest index in use, -1 = none; looks at everything, once per start."""
     prefix = f"{namespace}/"
@@ -178,6 +195,7 @@ def replica_request(
         FUNCTION: f"{namespace}/{function.name}",
         REPLICA: name,
         CONCURRENCY: str(function.scaling.concurrency),
+        **({CALLS: "1"} if not function.scaling.reuse else {}),
         **({WARM: "1"} if warm else {}),
         **({URLS: urls} if urls else {}),
     }
@@ -186,7 +204,7 @@ def replica_request(
         *(EnvVar(name=key, value=value) for key, value in ours.items()),
     )
     pod = msgspec.structs.replace(function.pod, env=env)
-    return PodRequest(name=name, pod=pod, gpu=function.gpu, cause=cause)
+    return PodRequest(name=name, pod=pod, gpu=cheapest(function), cause=cause)
 
 
 def is_ours(request: PodRequest, namespace: str, function: str) -> bool:

@@ -60,6 +60,8 @@ class Autoscaler:
         self.keepers: dict[tuple[str, str], Keeper] = {}
         self.listeners: set[Callable[[], None]] = set()
         """Called when commits have come, or functions lack room: by companions that should look then."""
+        self.limit_milli: Callable[[str], int | None] = lambda _: None
+        """What a request may use of each of its cards; set by the companion that stretches."""
         self.role = "starting"
         self._instance = instance
         self._wall_ms = wall_ms
@@ -163,8 +165,8 @@ class Autoscaler:
         if keeper is None:
             keeper = self.keepers[namespace, function.name] = Keeper(self._world(), namespace, function)
             keeper.task = group.create_task(keeper.run(), name=f"function {namespace}/{function.name}")
-        keeper.function = function
-        keeper.wake()
+            return
+        keeper.publish(function)
 
     async def _hear_worker(self, received: Received) -> None:
         where = WORKER_REPORTS.parse(received.subject)
@@ -173,6 +175,10 @@ class Autoscaler:
             keeper = self.keepers.get((where["namespace"], where["function"]))
             if keeper is not None and report.replica:
                 keeper.hear(report)
+
+    def _limit_milli(self, uid: str) -> int | None:
+        """Asked anew each time: whoever stretches may begin after a function does."""
+        return self.limit_milli(uid)
 
     def _world(self) -> World:
         return World(
@@ -183,6 +189,7 @@ class Autoscaler:
             wall_ms=self._wall_ms,
             folded=lambda sequence: self.state.sequence >= sequence,
             moved=lambda: self._moved,
+            limit_milli=self._limit_milli,
             short=self._tell_listeners,
         )
 

@@ -33,7 +33,7 @@ class AutoscalingSettings(Settings, frozen=True, kw_only=True):
     lease_duration_s: Seconds = 1.2
     """Silence after which another takes over. Two active ones ask for the same replicas by the same names."""
     worker_nats_url: Text = ""
-    """Where workers find the bus, for `WORKER_NATS_URLS` of their pods. Empty: the images know."""
+    """Where workers and trainers find the bus, for `WORKER_NATS_URLS` of their pods. Empty: the images know."""
 
     jobs: JobSettings = JobSettings()
     vertical: VerticalSettings = VerticalSettings()

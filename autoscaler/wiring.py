@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -12,8 +12,11 @@ from autoscaler.jobs import Jobs
 from autoscaler.service import Autoscaler, Companion
 from autoscaler.settings import AutoscalerSettings
 from autoscaler.vertical import Vertical
+from bus.ledger.state import LedgerState
 from bus.runtime.connection import connected
 from bus.runtime.process import Process
+from contracts.shares import NodeVertical
+from contracts.units import RequestUid
 
 
 class AutoscalerService:
@@ -51,6 +54,7 @@ def companions_of(settings: AutoscalerSettings, process: Process) -> tuple[Compa
             settings.autoscaler.jobs,
             frozen=lambda: autoscaler.frozen,
             wanting=autoscaler.wanting,
+            nats_urls=settings.autoscaler.worker_nats_url,
         )
         autoscaler.listeners.add(made.wake)
         try:
@@ -63,9 +67,19 @@ def companions_of(settings: AutoscalerSettings, process: Process) -> tuple[Compa
             autoscaler.bus, lambda: autoscaler.state, settings.autoscaler.vertical, frozen=lambda: autoscaler.frozen
         )
         latest[:] = [made]
+        autoscaler.limit_milli = lambda uid: limit_milli(autoscaler.state, made.told, uid)
         await made.run()
 
     return jobs, vertical
+
+
+def limit_milli(state: LedgerState, told: Mapping[str, NodeVertical], uid: str) -> int | None:
+    """What a request may use of each of its cards, in thousandths, where limits are acted on; None = as it was sold."""
+    request = state.requests.get(RequestUid(uid))
+    said = told.get(request.placement.node) if request is not None and request.placement is not None else None
+    if said is None or said.mode != "act":
+        return None
+    return next((pod.gpu_limit_milli for pod in said.pods if pod.uid == uid), None)
 
 
 def watch(meter: Meter, autoscaler: Autoscaler) -> None:
@@ -75,11 +89,15 @@ def watch(meter: Meter, autoscaler: Autoscaler) -> None:
         ("ready", "replicas that serve", lambda keeper: keeper.status.ready),
         ("warm", "replicas that stand by", lambda keeper: keeper.status.warm),
         ("waiting", "calls that no worker has", lambda keeper: keeper.status.waiting),
-        ("missing_cards", "cards that wanted replicas do not get", _missing),
     )
     for name, text, read in gauges:
         callback = _observing(autoscaler, read)
         meter.create_observable_gauge(f"gpubus.autoscaler.{name}", callbacks=[callback], description=text)
+    meter.create_observable_gauge(
+        "gpubus.autoscaler.missing_cards",
+        callbacks=[lambda _: _missing(autoscaler)],
+        description="cards that wanted replicas do not get, by what each of them has to offer",
+    )
     meter.create_observable_gauge(
         "gpubus.autoscaler.frozen",
         callbacks=[lambda _: [Observation(int(autoscaler.frozen))]],
@@ -87,8 +105,20 @@ def watch(meter: Meter, autoscaler: Autoscaler) -> None:
     )
 
 
-def _missing(keeper: Keeper) -> int:
-    return keeper.status.missing.cards if keeper.status.missing else 0
+def _attributes(keeper: Keeper) -> dict[str, str]:
+    return {"namespace": keeper.namespace, "function": keeper.function.name}
+
+
+def _missing(autoscaler: Autoscaler) -> Iterable[Observation]:
+    """How many cards of which kind: a slice of so much, with so much memory, of one of these models."""
+    for keeper in autoscaler.keepers.values():
+        missing = keeper.status.missing
+        kind = {
+            "share_milli": str(missing.share_milli if missing else 0),
+            "memory_mib": str((missing.memory_mib if missing else None) or "by share"),
+            "models": ",".join(missing.models if missing else ()) or "any",
+        }
+        yield Observation(missing.cards if missing else 0, {**_attributes(keeper), **(kind if missing else {})})
 
 
 def _observing(
@@ -98,7 +128,6 @@ def _observing(
         for keeper in autoscaler.keepers.values():
             value = read(keeper)
             if value is not None:  # not known is not zero
-                attributes = {"namespace": keeper.namespace, "function": keeper.function.name}
-                yield Observation(value, attributes)
+                yield Observation(value, _attributes(keeper))
 
     return observe

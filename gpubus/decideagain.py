@@ -6,20 +6,22 @@ are equal. The deciding is `scheduler.core.replay`, the same that the audit walk
 
 from __future__ import annotations
 
-from contracts.decisions import Reserved
+from contracts.decisions import Nominated, Reserved
 from contracts.messages import Value, encode
 from gpubus.ledgerfile import Log
-from scheduler.core.replay import Replay
+from scheduler.core.replay import Decided, Replay, foreign
 
 
 class Decision(Value, frozen=True, kw_only=True):
-    """One of them; `again` is None when it is placed nowhere now."""
+    """One of them: a placement, or a place in sight; `again` is None when there is none now."""
 
     namespace: str
     name: str
-    logged: Reserved
-    again: Reserved | None
+    logged: Decided
+    again: Decided | None
     equal: bool
+    unknown: str = ""
+    """A policy, or a version of one, that is not known here: it could not be decided again."""
 
 
 class Again(Value, frozen=True, kw_only=True):
@@ -42,12 +44,12 @@ def decide_again(log: Log, at: int) -> Again:
     commit = next(commit for commit, sequence in log.commits() if sequence == at)
     replay = Replay(log.pool, log.state(before=at))
     replay.take(commit, at)
-    others = {difference.logged.uid: difference.again for difference in replay.differences}
+    others = {encode(difference.logged): difference.again for difference in replay.differences}
     decisions = []
     for record in commit.records:
-        if not isinstance(record, Reserved):
+        if not isinstance(record, Reserved | Nominated):
             continue
-        again = others.get(record.uid, record)
+        again = others.get(encode(record), record)
         request = replay.state.get(record.uid)
         decisions.append(
             Decision(
@@ -55,7 +57,8 @@ def decide_again(log: Log, at: int) -> Again:
                 name=request.request.name if request is not None else record.uid,
                 logged=record,
                 again=again,
-                equal=again is not None and encode(again) == encode(record),
+                equal=not (unknown := foreign(record)) and again is not None and encode(again) == encode(record),
+                unknown=unknown,
             )
         )
     return Again(

@@ -1,4 +1,4 @@
-"""Functions and the sizes of workloads: deploy one, see how all stand, ask why, hold the brake.
+"""Functions and the sizes of workloads: see how all stand, ask why, hold the brake.
 
 In: a `gpubus.client.Client`. Out: functions with their status, scale decisions made again from their own messages, and
 orders stored in the workloads stream.
@@ -16,7 +16,7 @@ from contracts.messages import Value
 from contracts.subjects import FUNCTION_STATUS, SCALE, SCALING_SWITCH, WORKLOADS
 from contracts.workloads import Function, ScaleDecision
 from gpubus.client import Client
-from gpubus.errors import NoAnswer, UsageError
+from gpubus.errors import NoAnswer
 
 
 class FunctionView(Value, frozen=True, kw_only=True):
@@ -41,33 +41,29 @@ class Again(Value, frozen=True, kw_only=True):
         return (self.target, self.rule) == (self.decision.target, self.decision.rule)
 
 
-async def deploy(client: Client, function: Function, namespace: str) -> int:
-    """Say how a function should be; the sequence under which that is kept. Raises NoAnswer, UsageError."""
-    try:
-        stored = await codec.store(client.bus, WORKLOADS, function, namespace=namespace, name=function.name)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    except BusError as error:
-        raise NoAnswer("the workloads stream", str(error)) from error
-    return stored.sequence
-
-
-async def function_of(client: Client, namespace: str, name: str) -> Function | None:
-    """A function as it was asked for last; None = there is none."""
-    kept = await client.bus.last(WORKLOADS.stream, WORKLOADS.subject(namespace=namespace, name=name))
-    found = codec.decode(WORKLOADS, kept) if kept is not None else None
-    return found if isinstance(found, Function) else None
+async def status_of(client: Client, namespace: str, name: str) -> FunctionStatus | None:
+    """How a function stands; None = the autoscaler has not said yet."""
+    subject = FUNCTION_STATUS.subject(namespace=namespace, function=name)
+    kept = await client.bus.last(FUNCTION_STATUS.stream, subject)
+    found = codec.decode_as(FunctionStatus, kept) if kept is not None else None
+    return found if isinstance(found, FunctionStatus) else None
 
 
 async def functions(client: Client, namespace: str = "") -> list[FunctionView]:
-    """All functions of one namespace, or of all, by name. Raises NotPermitted: only who may read streams."""
+    """All functions of one namespace, or of all, by name, without those that were taken down.
+
+    Raises:
+        NotPermitted: only for those who may read streams.
+    """
     wanted = await client.stored(WORKLOADS.stream, Function, subject=_pattern(WORKLOADS.wildcard, namespace))
     told = await client.stored(FUNCTION_STATUS.stream, FunctionStatus, subject=FUNCTION_STATUS.wildcard)
     by_name = {_key(FUNCTION_STATUS.parse(kept.subject), "function"): status for kept, status in told}
     views = []
     for kept, function in wanted:
         key = _key(WORKLOADS.parse(kept.subject), "name")
-        views.append(FunctionView(namespace=key[0], function=function, status=by_name.get(key)))
+        status = by_name.get(key)
+        if not (function.stopped and status is not None and _is_gone(status)):
+            views.append(FunctionView(namespace=key[0], function=function, status=status))
     return sorted(views, key=lambda view: (view.namespace, view.function.name))
 
 
@@ -100,6 +96,10 @@ async def freeze(client: Client, *, frozen: bool, reason: str = "", at_ms: int =
         await codec.store(client.bus, SCALING_SWITCH, switch, pool=pool)
     except BusError as error:
         raise NoAnswer("the workloads stream", str(error)) from error
+
+
+def _is_gone(status: FunctionStatus) -> bool:
+    return not (status.ready or status.starting or status.warm or status.draining)
 
 
 def _pattern(wildcard: str, namespace: str) -> str:

@@ -31,23 +31,29 @@ def read(text: str, source: str) -> list[Wanted]:
     Raises:
         UsageError: neither JSON nor TOML, or not a table or a list of tables.
     """
-    tree = _tree(text, source)
-    rows = tree if isinstance(tree, list) else [tree]
+    found = tree(text, source)
+    rows = found["request"] if isinstance(found, dict) and set(found) == {"request"} else found
+    rows = rows if isinstance(rows, list) else [rows]
     if not rows:
         raise UsageError(f"{source}: holds no request")
     return [_wanted(row, f"{source}, request {n}" if len(rows) > 1 else source) for n, row in enumerate(rows, 1)]
 
 
-def _tree(text: str, source: str) -> Any:
+def tree(text: str, source: str) -> Any:
+    """What a file holds, as plain values.
+
+    Raises:
+        UsageError: neither JSON nor TOML, or nothing at all.
+    """
     if text.lstrip().startswith(("{", "[{", "[\n", "[ ", "[]")):
         return _json(text, source)
     try:
-        tree = tomllib.loads(text)
+        found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{source}: neither JSON nor TOML: {error}") from error
-    if not tree:
-        raise UsageError(f"{source}: holds no request")
-    return tree["request"] if set(tree) == {"request"} else tree
+    if not found:
+        raise UsageError(f"{source}: is empty")
+    return found
 
 
 def _json(text: str, source: str) -> Any:

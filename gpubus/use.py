@@ -33,13 +33,14 @@ class RequestUse(Value, frozen=True, kw_only=True):
 
 
 class Stranger(Value, frozen=True, kw_only=True):
-    """A process on a card that belongs to nobody we know."""
+    """A process on a card that belongs to nobody we know, or to a request that has no share of that card."""
 
     node: str
     card: str
     pid: int
     command: str
     memory_mib: int | None
+    request: str = ""
 
 
 class Listed(Value, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def request_use(usages: Mapping[str, NodeUsage]) -> list[RequestUse]:
 def strangers(usages: Mapping[str, NodeUsage]) -> list[Stranger]:
     """By node and card; the largest first."""
     found = [
-        Stranger(node=name, card=card.uuid, pid=p.pid, command=p.command, memory_mib=p.memory_mib)
+        Stranger(node=name, card=card.uuid, pid=p.pid, command=p.command, memory_mib=p.memory_mib, request=p.request)
         for name, card, p in _processes(usages)
         if p.belongs == "nobody"
     ]

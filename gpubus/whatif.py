@@ -10,7 +10,7 @@ wait already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -25,7 +25,12 @@ from contracts.units import CardUuid, NodeName, RequestKey, RequestUid, request_
 from gpubus.errors import UsageError
 from scheduler.core.engine import Engine
 from scheduler.core.policies import DEFAULT_POLICY
+from scheduler.core.queue.moves import one_move
+from scheduler.core.queue.quota import beyond
+from scheduler.core.queue.waiting import kind_of
 
+KINDS_MOVED_FOR = 32
+"""Of those who wait, for whom a move is looked for: a search reads every node, 0.1 ms each."""
 ROUNDS = 1000
 """Commits that settling may take: each places something, or it is over."""
 
@@ -43,6 +48,8 @@ class Changes(Value, frozen=True, kw_only=True):
     submit: PodRequest | None = None
     namespace: str = "default"
     times: int = 1
+    moves: bool = False
+    """Also look for one pod each whose move would make room for those who still wait."""
 
 
 class Fate(Value, frozen=True, kw_only=True):
@@ -57,6 +64,20 @@ class Fate(Value, frozen=True, kw_only=True):
     """The node that it had to leave."""
 
 
+class Moved(Value, frozen=True, kw_only=True):
+    """One pod that could be elsewhere, and who would then start in its place."""
+
+    namespace: str
+    name: str
+    before: str
+    node: str
+    starts: str
+    """As `namespace/name`; the first of those that ask for the same."""
+    starts_on: str
+    cards: tuple[str, ...] = ()
+    """Of who starts."""
+
+
 class Answer(Value, frozen=True, kw_only=True):
     """The whole answer; each list in order of acceptance."""
 
@@ -69,6 +90,8 @@ class Answer(Value, frozen=True, kw_only=True):
     leaving: tuple[Fate, ...]
     """Those that would have to leave for another one."""
     submitted: tuple[Fate, ...]
+    moves: tuple[Moved, ...] = ()
+    """One each, and each by itself: the next one may be another when one is done."""
 
 
 def what_if(state: LedgerState, changes: Changes) -> Answer:
@@ -94,6 +117,7 @@ def what_if(state: LedgerState, changes: Changes) -> Answer:
         moving=tuple(_fate(engine, uid, before=places[key]) for key, uid in moving.items()),
         leaving=tuple(_left(request) for request in trial.requests.values() if _leaves(state, request)),
         submitted=tuple(_fate(engine, uid) for uid in submitted),
+        moves=tuple(_moves(engine)) if changes.moves else (),
     )
 
 
@@ -153,6 +177,8 @@ def _twin(like: NodeState, name: str) -> Iterable[InventorySet | FactsSet | Heal
             foreign_cpu_milli=0,
             foreign_memory_mib=0,
             foreign_pods=0,
+            mode="dedicated",
+            acquired=(),
         )
     )
     yield HealthSet(node=node, health="fresh")
@@ -221,6 +247,30 @@ def _fate(engine: Engine, uid: RequestUid, *, before: str = "") -> Fate:
         reason=reasons[0].text if reasons else "",
         before=before,
     )
+
+
+def _moves(engine: Engine) -> Iterator[Moved]:
+    """For the first of each kind that waits for room, in order of acceptance."""
+    state, seen = engine.state, set[object]()
+    for request in sorted(state.pending.values(), key=_age):
+        alone = request.request.gang is None and request.nomination is None and engine.queue.desk.nominable(request)
+        if not alone or (kind := kind_of(request)) in seen:
+            continue
+        seen.add(kind)
+        if len(seen) > KINDS_MOVED_FOR:
+            return
+        move = one_move(engine.queue.desk.search, engine.placer, request)
+        if move is not None and beyond(state, request.accepted.namespace, (move.place,)) is None:
+            mover = state.requests[move.mover]
+            yield Moved(
+                namespace=mover.accepted.namespace,
+                name=mover.request.name,
+                before=move.place.node,
+                node=move.home.node,
+                starts=request.key,
+                starts_on=move.place.node,
+                cards=tuple(piece.card for piece in move.place.slices),
+            )
 
 
 def _leaves(before: LedgerState, request: RequestState) -> bool:

@@ -27,26 +27,23 @@ import os
 import secrets
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-
-import msgspec
 
 from bus import codec, deadletter
 from bus.client import connect
 from bus.protocol import Bus, BusError, Delivery, Received, Settlement, Taking
 from bus.runtime.connection import options_of
 from bus.runtime.retry import GaveUp, retrying
-from contracts.callrules import MAX_ATTEMPTS, judge, obey, waited_ms
+from contracts.callrules import judge, obey, waited_ms
 from contracts.functions import Call, CallOutcome, CallReply, WorkerOrder, WorkerPhase, WorkerReport, queue_name
 from contracts.subjects import CALL_REPLIES, CALLS, WORKER_ORDERS, WORKER_REPORTS
-from gpubus.errors import UsageError
 from gpubus.settings import effective
+from gpubus.workeroptions import Options, address_of, from_environment
+
+__all__ = ["Calls", "InHand", "Options", "address_of", "from_environment", "worker"]
 
 log = logging.getLogger(__name__)
 
-REPORT_S = 1.0
-"""Between reports; the autoscaler believes a worker for five of these."""
 WORKING_S = 1.0
 """Between two words that a call is still worked on; whoever makes the queue gives several of these."""
 REPLY_S = 20.0
@@ -105,6 +102,7 @@ class Calls:
         self._changed = asyncio.Event()
         self._wait: asyncio.Task[Delivery] | None = None
         self._sequence = 0
+        self._taken = 0
         self._ending = False
 
     @property
@@ -160,10 +158,15 @@ class Calls:
                     return rest
             if self._ending:
                 return None
-            if self.phase == "ready" and self._wait is None and self.in_flight < self._options.limit:
+            if self.phase == "ready" and self._wait is None and self._has_room:
                 self._wait = asyncio.create_task(self._taking.next(), name=f"{self.worker} asks")
                 self._wait.add_done_callback(lambda _: self._changed.set())
             await self._changed.wait()
+
+    @property
+    def _has_room(self) -> bool:
+        last = self._options.calls and self._taken >= self._options.calls
+        return not last and self.in_flight < self._options.limit
 
     async def _stop_asking(self) -> Delivery | None:
         wait, self._wait = self._wait, None
@@ -188,6 +191,9 @@ class Calls:
             max_attempts=self._options.max_attempts,
         )
         if verdict == "run":
+            self._taken += 1
+            if self._options.calls and self._taken >= self._options.calls:
+                self.drain()
             return in_hand
         await self._refuse(in_hand, verdict)
         return None
@@ -283,21 +289,6 @@ class Calls:
         await self.report()
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker works."""
-
-    limit: int = 1
-    """Calls at once."""
-    warm: bool = False
-    """Take nothing until told to."""
-    replica: str = ""
-    """The request of its pod; orders come to this name."""
-    max_attempts: int = MAX_ATTEMPTS
-    report_s: float = REPORT_S
-    wall_s: Callable[[], float] = time.time
-    """The clock that the age of calls is told by; the server's is another one."""
-
-
 @contextlib.asynccontextmanager
 async def worker(
     function: str = "", *, bus: Bus | None = None, options: Options | None = None, signals: bool = True
@@ -307,7 +298,7 @@ async def worker(
     Args:
         function: `namespace/name`; empty: WORKER_FUNCTION, as it stands in the pods that the autoscaler makes.
         bus: a connection of one's own; None: one to WORKER_NATS_URLS, else by the settings of the `gpubus` command.
-        options: None: by WORKER_REPLICA, WORKER_WARM and WORKER_CONCURRENCY in the environment.
+        options: None: by WORKER_REPLICA, WORKER_WARM, WORKER_CONCURRENCY and WORKER_CALLS in the environment.
         signals: SIGTERM drains.
 
     Raises:
@@ -332,32 +323,6 @@ async def worker(
             speaking.cancel()
             await asyncio.gather(speaking, return_exceptions=True)
             await calls.leave()
-
-
-def address_of(function: str) -> tuple[str, str]:
-    """Namespace and name of `namespace/name`.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    namespace, slash, name = function.partition("/")
-    if not (slash and namespace and name) or "/" in name:
-        raise UsageError(f"function {function!r}: the form is NAMESPACE/NAME")
-    return namespace, name
-
-
-def from_environment() -> Options:
-    """Options as the autoscaler writes them into a pod.
-
-    Raises:
-        UsageError: a number is none.
-    """
-    limit = os.environ.get("WORKER_CONCURRENCY", "1")
-    if not limit.isdecimal() or int(limit) < 1:
-        raise UsageError(f"WORKER_CONCURRENCY={limit!r}: a number from 1 on")
-    return Options(
-        limit=int(limit), warm=os.environ.get("WORKER_WARM") == "1", replica=os.environ.get("WORKER_REPLICA", "")
-    )
 
 
 def _connected(namespace: str, name: str) -> contextlib.AbstractAsyncContextManager[Bus]:

@@ -18,9 +18,10 @@ from contracts.workloads import Job, JobStatus, TrainerSpan
 MAX_GANG = 256
 """Members that a gang may begin with."""
 MAX_NAME = 50
-MAX_ENV = 126
-"""Variables of its own: a request may have two more."""
-JOB_VARIABLE, INDEX_VARIABLE = "JOB_NAME", "TRAINER_INDEX"
+MAX_ENV = 124
+"""Variables of its own: a request may have four more."""
+JOB_VARIABLE, INDEX_VARIABLE, SPACE_VARIABLE = "JOB_NAME", "TRAINER_INDEX", "JOB_NAMESPACE"
+URLS_VARIABLE = "WORKER_NATS_URLS"
 """What a trainer is told of itself. Not how many there are: that changes while it runs."""
 
 
@@ -61,6 +62,12 @@ def staying(trainers: Mapping[int, Trainer]) -> list[int]:
     return sorted(index for index, trainer in trainers.items() if trainer.state != "leaving")
 
 
+def is_leaving(status: JobStatus | None, index: int) -> bool:
+    """Whether a trainer has been told to go."""
+    one = unpack(status).get(index) if status is not None else None
+    return one is not None and one.state == "leaving"
+
+
 def trainer_name(job: str, index: int) -> str:
     """The name of its request."""
     return f"{job}-t{index}"
@@ -84,7 +91,7 @@ def request_of(job: Job, status: JobStatus, index: int) -> PodRequest:
         gang = GangRef(name=f"{job.name}-g{status.gang_first}", size=status.gang_size)
     return PodRequest(
         name=trainer_name(job.name, index),
-        pod=msgspec.structs.replace(job.pod, env=_told(job, index), restart_policy="Never"),
+        pod=msgspec.structs.replace(job.pod, env=_told(job, status.namespace, index), restart_policy="Never"),
         gpu=job.gpu,
         priority=job.priority,
         gang=gang,
@@ -106,10 +113,27 @@ def probe_of(job: Job) -> PodRequest:
     )
 
 
-def _told(job: Job, index: int) -> tuple[EnvVar, ...]:
-    own = {variable.name for variable in job.pod.env}
-    told = (EnvVar(name=JOB_VARIABLE, value=job.name), EnvVar(name=INDEX_VARIABLE, value=str(index)))
-    return (*job.pod.env, *(variable for variable in told if variable.name not in own))
+def _told(job: Job, namespace: str, index: int) -> tuple[EnvVar, ...]:
+    told = (
+        EnvVar(name=JOB_VARIABLE, value=job.name),
+        EnvVar(name=INDEX_VARIABLE, value=str(index)),
+        EnvVar(name=SPACE_VARIABLE, value=namespace),
+    )
+    return _with(job.pod.env, told)
+
+
+def reaching(request: PodRequest, urls: str) -> PodRequest:
+    """The same with where its pod finds the bus; empty: its image knows."""
+    if not urls:
+        return request
+    env = _with(request.pod.env, (EnvVar(name=URLS_VARIABLE, value=urls),))
+    return msgspec.structs.replace(request, pod=msgspec.structs.replace(request.pod, env=env))
+
+
+def _with(env: tuple[EnvVar, ...], told: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
+    """What its owner has set stands."""
+    own = {variable.name for variable in env}
+    return (*env, *(variable for variable in told if variable.name not in own))
 
 
 def faults(job: Job) -> Iterable[str]:
@@ -124,4 +148,4 @@ def faults(job: Job) -> Iterable[str]:
     if longest > MAX_NAME:
         yield f"name of {len(job.name)} characters: its trainers' names would have {longest}, at most {MAX_NAME}"
     if len(job.pod.env) > MAX_ENV:
-        yield f"pod.env of {len(job.pod.env)} variables: at most {MAX_ENV}, two are added"
+        yield f"pod.env of {len(job.pod.env)} variables: at most {MAX_ENV}, four are added"

@@ -12,7 +12,7 @@ Row = tuple[str, int | None, str, int]
 
 
 def faults(function: Function) -> tuple[str, ...]:
-    """One sentence for each number above its bound."""
+    """One sentence for each number above its bound, and for each that nothing would come of."""
     scaling = function.scaling
     most: tuple[Row, ...] = (
         ("min_replicas", function.min_replicas, "max_replicas", function.max_replicas),
@@ -25,4 +25,17 @@ def faults(function: Function) -> tuple[str, ...]:
         for field, value, name, bound in most
         if value is not None and value > bound
     ]
-    return (*above, *(["target_percent is 0: at least 1"] if function.target_percent == 0 else []))
+    return (*above, *(["target_percent is 0: at least 1"] if function.target_percent == 0 else []), *_idle(function))
+
+
+def _idle(function: Function) -> tuple[str, ...]:
+    """What cards must have free, where no rule looks at cards."""
+    wanted = function.promotion
+    if wanted.rule != "steadiest":
+        return ()
+    given = (("free_mib", wanted.free_mib or None), ("card_slots", wanted.card_slots))
+    return tuple(
+        f"promotion.{field} is {value}: only with promotion.rule best-fit or first-fit"
+        for field, value in given
+        if value is not None
+    )

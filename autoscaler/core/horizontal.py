@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autoscaler.core.counters import MAXCOUNT, WATERMARK, counted
 from autoscaler.core.limits import bounded, in_capacity
 from autoscaler.core.numbers import Decision, Inputs, Memory, ceil_div
 from autoscaler.core.remember import fewer, remember
@@ -30,22 +31,27 @@ def wanted(inputs: Inputs) -> int:
 def decide(inputs: Inputs) -> Decision:
     """The target and why. Fail closed: nothing is added while capacity or budget is not known."""
     memory = remember(inputs)
-    if inputs.frozen:
-        return Decision(target=inputs.planned, rule="frozen", memory=memory)
+    if inputs.frozen or inputs.rival:
+        return Decision(target=inputs.planned, rule=_still(inputs), memory=memory)
     goal, rules = _wanted(inputs, memory)
     target, limits = in_capacity(inputs, goal)
     return Decision(target=target, rule="+".join((*rules, *limits)), memory=memory.with_target(goal))
 
 
 def _wanted(inputs: Inputs, memory: Memory) -> tuple[int, tuple[str, ...]]:
-    if inputs.frozen:
-        return inputs.planned, ("frozen",)
+    if inputs.frozen or inputs.rival:
+        return inputs.planned, (_still(inputs),)
     for name, rule in RULES:
         answer = rule(inputs, memory)
         if answer is not None:
             target, limits = bounded(inputs, memory, name, answer)
             return target, (name, *limits, *_reverted(inputs))
     raise AssertionError("the last rule always answers")
+
+
+def _still(inputs: Inputs) -> str:
+    """Why nothing is changed."""
+    return "frozen" if inputs.frozen else "rival"
 
 
 def _reverted(inputs: Inputs) -> tuple[str, ...]:
@@ -68,6 +74,14 @@ def _adopted(inputs: Inputs, memory: Memory) -> int | None:
         return inputs.by_hand
     held = memory.adopted_until_ms is not None and inputs.now_ms < memory.adopted_until_ms
     return inputs.current if held else None
+
+
+def _maxcount(inputs: Inputs, _: Memory) -> int | None:
+    return counted(inputs) if inputs.counted == MAXCOUNT else None
+
+
+def _watermark(inputs: Inputs, _: Memory) -> int | None:
+    return counted(inputs) if inputs.counted == WATERMARK else None
 
 
 def _wake(inputs: Inputs, _: Memory) -> int | None:
@@ -145,6 +159,9 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("off", _off),
     ("fixed", _fixed),
     ("adopted", _adopted),
+    # Calls are counted, not measured: none of what follows is asked.
+    ("maxcount", _maxcount),
+    ("watermark", _watermark),
     # A caller waits and nobody serves: needs no metric, only the queue.
     ("wake", _wake),
     ("waking", _waking),

@@ -49,6 +49,8 @@ class Inputs(Value, frozen=True, kw_only=True):
     capacity_milli: int | None = None
     """Load that one replica can carry, at 100 %; None = nobody knows."""
     target_percent: int
+    stretch_percent: int = 100
+    """What replicas may use at present, of what they were sold: so much more counts as capacity."""
     stable_ms: int
     panic_percent: int
     tolerance_percent: int
@@ -63,6 +65,15 @@ class Inputs(Value, frozen=True, kw_only=True):
     fallback: int | None = None
     adopt: int = 0
     """1: a number that somebody wrote by hand is taken over for one stable window."""
+    counted: int = 0
+    """Calls are counted and no load is measured: 1 by `maxcount`, 2 by `watermark`."""
+    low: int = 0
+    high: int | None = None
+    """Of the counting policies."""
+    once: int = 0
+    """1: a replica answers one call and ends; its end is no loss."""
+    slots: int = 1
+    """Calls that one replica works on at once."""
     # Observed.
     stable_milli: int | None = None
     panic_milli: int | None = None
@@ -74,12 +85,16 @@ class Inputs(Value, frozen=True, kw_only=True):
     hot_ready: int
     coming: int
     busy: int
+    calls: int | None = None
+    """Calls in progress and waiting, for the counting policies; None = the bus does not say."""
     placeable: int | None = None
     """How many more replicas fit; None = the scheduler has not said."""
     budget: int | None = None
     """How many more may be paid for; None = it could not be read."""
     frozen: int = 0
     by_hand: int | None = None
+    rival: int = 0
+    """1: somebody writes this number again and again."""
     # From the decision before: the fields of `Memory`.
     last_target: int | None = None
     panic_at_ms: int | None = None
@@ -102,7 +117,7 @@ class Inputs(Value, frozen=True, kw_only=True):
     @property
     def each_milli(self) -> int:
         """Load that one replica is to carry, at its target."""
-        return max(1, (self.capacity_milli or 0) * self.target_percent // 100)
+        return max(1, (self.capacity_milli or 0) * self.stretch_percent * self.target_percent // 10_000)
 
     def memory(self) -> Memory:
         """As it came."""

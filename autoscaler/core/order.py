@@ -50,11 +50,6 @@ def deletion_order(replicas: Sequence[Replica], now_ms: int, *, log_scale: bool 
     return tuple(active[i] for i in ends)
 
 
-def to_delete(replicas: Sequence[Replica], count: int, now_ms: int) -> tuple[Replica, ...]:
-    """The first `count` to go; all of them when there are fewer, none when `count` is below one."""
-    return deletion_order(replicas, now_ms)[: max(0, count)]
-
-
 def _standing(replica: Replica, neighbours: int) -> Key:
     """Rules 1 to 5."""
     return (

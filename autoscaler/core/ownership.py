@@ -42,13 +42,12 @@ OWNERS: tuple[Ownership, ...] = (
     Ownership(
         kind="function", knob="warm", auto="warm", reason="refilled behind a promotion, reclaimed under pressure"
     ),
-    Ownership(kind="function", knob="partition", auto="horizontal", reason="chosen with the number, from one profile"),
+    Ownership(kind="function", knob="slice", auto="horizontal", reason="chosen from its profiles, where it says so"),
     Ownership(kind="job", knob="trainers", auto="elastic", reason="a job breathes between its bounds"),
     Ownership(kind="job", knob="bounds", auto="people", reason="below the minimum it cannot train"),
     Ownership(kind="pod", knob="cpu_limit", auto="vertical", reason="follows use within milliseconds, on the node"),
     Ownership(kind="pod", knob="share", auto="vertical", reason="stretched and returned on the card it has"),
     Ownership(kind="pod", knob="memory", auto="people", reason="a running process dies of less; only asked changes"),
-    Ownership(kind="pod", knob="partition", auto="horizontal", reason="set at start; a process cannot change its own"),
     Ownership(kind="pod", knob="placement", auto="scheduler", fixed="scheduler", reason="one writer of the ledger"),
     Ownership(
         kind="card", knob="layout", auto="node", fixed="node", reason="slices as the ledger has them, made there"
@@ -87,6 +86,8 @@ def answer_to_rival(
     writes_ms: Sequence[int], now_ms: int, window_ms: int, by_hand: Literal["revert", "adopt"]
 ) -> Answer:
     """What to do about a number that somebody else wrote: a person, a second autoscaler, an HPA.
+
+    Four withdrawals of replicas within one window, by somebody else: the first three are answered, then it stands.
 
     Args:
         writes_ms: when foreign numbers were seen, this one with them.

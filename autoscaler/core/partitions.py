@@ -1,6 +1,6 @@
 """Room on a card in two dimensions: thousandths of time × percent of its multiprocessors.
 
-In: slices that stand on a card, a slice that wants to. Out: where it fits with the least waste, or nothing. A card is a
+In: slices that stand on a card. Out: where there is room, and how well a slice fits into it. A card is a
 rectangle of 1000 × 100, a slice a rectangle of share × partition that is never turned (FaST-GShare, ICPP 2023). What is
 free is kept as maximal rectangles: each is as large as it can be, and they overlap. They follow from the slices that
 stand there, so taking one away merges what it parted.
@@ -12,7 +12,7 @@ Compute only: memory is counted elsewhere, as it does not lie in a place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from contracts.messages import Value
 
@@ -58,45 +58,12 @@ class Rectangle(Value, frozen=True, kw_only=True, order=True):
 WHOLE = Rectangle(width=TIME, height=PERCENT)
 
 
-def area_milli(share_milli: int, partition_percent: int) -> int:
-    """How much of a card a slice is, in thousandths of it, rounded up."""
-    return -(-share_milli * partition_percent // PERCENT)
-
-
 def free(taken: Iterable[Rectangle]) -> tuple[Rectangle, ...]:
     """The maximal rectangles that nothing stands in, in a fixed order."""
     rectangles = [WHOLE]
     for block in sorted(taken):
         rectangles = _pruned([piece for rectangle in rectangles for piece in _around(rectangle, block)])
     return tuple(sorted(rectangles))
-
-
-def place(taken: Sequence[Rectangle], width: int, height: int) -> Rectangle | None:
-    """Where the least area is left over in the rectangle it goes into; then the shorter side left over, then the first.
-
-    Raises:
-        ValueError: a side is below 1 or above the card's.
-    """
-    if not (1 <= width <= TIME and 1 <= height <= PERCENT):
-        raise ValueError(f"a slice of {width} x {height}: sides are 1..{TIME} thousandths and 1..{PERCENT} percent")
-    fitting = [rectangle for rectangle in free(taken) if rectangle.width >= width and rectangle.height >= height]
-    into = min(fitting, key=lambda r: (*waste(r, width, height), r), default=None)
-    return None if into is None else Rectangle(time=into.time, unit=into.unit, width=width, height=height)
-
-
-def place_all(taken: Sequence[Rectangle], slices: Sequence[tuple[int, int]]) -> tuple[Rectangle | None, ...]:
-    """Places for several slices (width, height) at once, in their order; the largest chooses first.
-
-    Small ones that come first scatter: 4 of 400 x 12, 2 of 400 x 24 and 2 of 600 x 50 are 98 % of a card, and the last
-    of them finds no place. Largest first all eight do.
-    """
-    stands, places = list(taken), dict[int, Rectangle]()
-    for i in sorted(range(len(slices)), key=lambda i: (-slices[i][0] * slices[i][1], slices[i], i)):
-        found = place(stands, *slices[i])
-        if found is not None:
-            places[i] = found
-            stands.append(found)
-    return tuple(places.get(i) for i in range(len(slices)))
 
 
 def waste(into: Rectangle, width: int, height: int) -> tuple[int, int]:

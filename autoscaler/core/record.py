@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from autoscaler.core.counters import POLICIES
 from autoscaler.core.horizontal import decide
 from autoscaler.core.numbers import Decision, Inputs, Memory
 from autoscaler.core.replicas import Counts
@@ -32,7 +33,10 @@ def inputs_of(
     budget: int | None,
     frozen: bool = False,
     by_hand: int | None = None,
+    rival: bool = False,
     capacity_milli: int | None = None,
+    stretch_percent: int = 100,
+    calls: int | None = None,
 ) -> Inputs:
     """Everything that `decide` looks at.
 
@@ -47,12 +51,15 @@ def inputs_of(
         budget: how many more may be paid for; `limits.UNLIMITED` = nobody limits it.
         frozen: an operator stopped all scaling.
         by_hand: a number of replicas that somebody else wrote since the decision before.
+        rival: somebody does so again and again.
         capacity_milli: for the metric `rate`, thousandths of a call per second of one replica, as measured on its card
             model; the function's own `rate_milli` wins.
+        stretch_percent: what replicas may use of what they were sold; counts up to the function's own bound.
+        calls: calls in progress and waiting, for the policies that count them.
     """
     panic = average(samples, now_ms, function.scaling.panic_s * S)
     stable = average(samples, now_ms, function.scaling.stable_s * S)
-    settings = _settings(function, capacity_milli)
+    settings = _settings(function, capacity_milli, stretch_percent)
     settings.update((f"last_{key}" if key == "target" else key, value) for key, value in _fields(memory).items())
     return Inputs(
         now_ms=now_ms,
@@ -68,6 +75,8 @@ def inputs_of(
         budget=budget,
         frozen=int(frozen),
         by_hand=by_hand,
+        rival=int(rival),
+        calls=calls,
         **settings,
     )
 
@@ -103,30 +112,16 @@ def after_restart(decided: ScaleDecision | None) -> Memory:
     return Memory() if decided is None else Memory(target=replay(decided).memory.target)
 
 
-def next_look_ms(inputs: Inputs, decision: Decision) -> int | None:
-    """The next time at which time alone may change the answer; None = look when something arrives."""
-    memory = decision.memory
-    ends = [
-        None if memory.idle_since_ms is None or inputs.min_replicas else memory.idle_since_ms + inputs.zero_grace_ms,
-        None if memory.lower_since_ms is None else memory.lower_since_ms + inputs.down_delay_ms,
-        None if memory.panic_at_ms is None else memory.panic_at_ms + inputs.stable_ms,
-        None if memory.period_since_ms is None else memory.period_since_ms + inputs.period_ms,
-        memory.adopted_until_ms,
-        inputs.now_ms - inputs.silent_ms + inputs.missing_hold_ms if inputs.panic_milli is None else None,
-    ]
-    return min((end for end in ends if end is not None and end > inputs.now_ms), default=None)
-
-
 def _fields(value: msgspec.Struct) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
-def _settings(function: Function, capacity_milli: int | None) -> dict[str, Any]:
+def _settings(function: Function, capacity_milli: int | None, stretch_percent: int) -> dict[str, Any]:
     scaling = function.scaling
     return {
         "min_replicas": min(function.min_replicas or 0, function.max_replicas),
         "max_replicas": function.max_replicas,
-        "fixed": function.replicas,
+        "fixed": 0 if function.stopped else function.replicas,
         "capacity_milli": _capacity(scaling, capacity_milli),
         "target_percent": function.target_percent,
         "stable_ms": scaling.stable_s * S,
@@ -142,7 +137,18 @@ def _settings(function: Function, capacity_milli: int | None) -> dict[str, Any]:
         "missing_hold_ms": scaling.missing_hold_s * S,
         "fallback": scaling.fallback_replicas,
         "adopt": int(scaling.by_hand == "adopt"),
+        "stretch_percent": max(100, min(scaling.stretch_percent, stretch_percent)) if scaling.metric == "rate" else 100,
+        "counted": POLICIES.get(scaling.policy, 0),
+        "low": scaling.low if scaling.policy == "watermark" else 0,
+        "high": _ceiling(function) if scaling.policy != "load" else None,
+        "once": int(not scaling.reuse),
+        "slots": scaling.concurrency,
     }
+
+
+def _ceiling(function: Function) -> int:
+    most = function.scaling.high
+    return function.max_replicas if most is None else min(most, function.max_replicas)
 
 
 def _capacity(scaling: Scaling, measured_milli: int | None) -> int | None:

@@ -10,7 +10,7 @@ from autoscaler.core.numbers import Inputs, Memory, ceil_div
 
 def remember(inputs: Inputs) -> Memory:
     """Since when which condition holds, with this reading counted in. The target is filled in by `decide`."""
-    if inputs.frozen:
+    if inputs.frozen or inputs.rival:
         return inputs.memory()
     begins = inputs.period_since_ms is None or inputs.now_ms - inputs.period_since_ms >= inputs.period_ms
     return Memory(

@@ -25,6 +25,8 @@ class Replica(Value, frozen=True, kw_only=True):
     uid: str = ""
     node: str = ""
     """Empty = not placed yet."""
+    cards: tuple[str, ...] = ()
+    """UUIDs of those that it holds a piece of."""
     phase: Phase = "Pending"
     ready: bool = False
     ready_ms: int | None = None
@@ -109,12 +111,6 @@ def counts(replicas: Iterable[Replica]) -> Counts:
         draining=len(draining),
         busy=sum(bool(replica.in_flight) for replica in (*hot, *draining)),
     )
-
-
-def minimum_of_label(text: str | None) -> int | None:
-    """The label `com.openfaas.scale.min`: a whole number above zero, or nothing."""
-    digits = "" if text is None else text.removeprefix("+")
-    return int(digits) if digits.isascii() and digits.isdigit() and int(digits) > 0 else None
 
 
 def wanted_replicas(minimum: int | None, replicas: int | None) -> int | None:

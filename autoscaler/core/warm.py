@@ -5,12 +5,14 @@ started and bound to its card, and gets no calls; promoting it is one message to
 refilled behind a promotion, and is the first thing given back when somebody waits for the cards.
 
 More are wanted:     1. call back those that drain (the latest first), 2. promote warm ones that are ready, then
-                     warm ones that still start, 3. create.
+                     warm ones that still start, 3. create. Which of several warm ones: `core.standby`, by default
+                     the steadiest, which is the last of the deletion order.
 Fewer are wanted:    1. withdraw those that never served, 2. drain idle ones, 3. drain those with calls; each in
                      the order of `order`. The last of them go to the warm pool instead, while that is short.
 Draining is over:    no calls left, or `drain_ms` have passed; then it is withdrawn. A replica that serves, or has, is
                      never withdrawn without that, also an idle one: it may be taking a call at this moment.
-Warm ones:           those beyond the wanted number are withdrawn, or drained while they finish what they had.
+Warm ones:           those beyond the wanted number are withdrawn, or drained while they finish what they had; first
+                     those that would be promoted last.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from itertools import chain
 from autoscaler.core.names import free_names
 from autoscaler.core.order import deletion_order
 from autoscaler.core.replicas import Replica, has_served, is_active, is_busy, is_draining, is_hot, is_warm
+from autoscaler.core.standby import STEADIEST, Choice, last_first, promoted
 from contracts.messages import Value
 
 Names = tuple[str, ...]
@@ -51,6 +54,7 @@ def plan(
     drain_ms: int,
     reserved: Collection[str] = (),
     pressure: bool = False,
+    choice: Choice = STEADIEST,
 ) -> Plan:
     """The steps from what is to what should be.
 
@@ -63,13 +67,14 @@ def plan(
         drain_ms: how long a replica may finish its calls.
         reserved: names that were asked for without an answer; the next creations take them again.
         pressure: somebody waits for the cards: the warm are given back, none is made.
+        choice: which of the warm are promoted, and which given back.
     """
     hot = [replica for replica in replicas if is_hot(replica)]
-    warm = deletion_order([replica for replica in replicas if is_warm(replica)], now_ms)
+    warm = deletion_order([replica for replica in replicas if is_warm(replica)], now_ms)[::-1]
     back = _called_back(replicas, target - len(hot), now_ms, drain_ms)
-    risen = _promoted(warm, target - len(hot) - len(back))
+    risen = promoted(warm, target - len(hot) - len(back), choice)
     leaving = _leaving(hot, len(hot) - target, now_ms)
-    left = _without(warm, risen)
+    left = last_first(_without(warm, risen), choice)
     room = 0 if pressure else warm_target
     stay = [replica for replica in leaving if replica.ready][: -1 - max(0, room - len(left)) : -1]
     gone = _without(leaving, stay)
@@ -101,11 +106,6 @@ def _called_back(replicas: Sequence[Replica], count: int, now_ms: int, drain_ms:
     """Those that drain and are still needed; one whose time is up is on its way out already."""
     draining = [r for r in replicas if is_draining(r) and r.ready and not _overdue(r, now_ms, drain_ms)]
     return sorted(draining, key=lambda r: (-(r.draining_since_ms or 0), r.name))[: max(0, count)]
-
-
-def _promoted(warm: Sequence[Replica], count: int) -> list[Replica]:
-    """The steadiest first: the reverse of the deletion order, in which ready ones come last."""
-    return list(warm[::-1][: max(0, count)])
 
 
 def _leaving(hot: list[Replica], count: int, now_ms: int) -> list[Replica]:

@@ -77,11 +77,6 @@ def fills(found: Average, window_ms: int) -> bool:
     return found.covered_ms * 1000 >= window_ms * FULL_MILLI
 
 
-def is_full(samples: Samples, now_ms: int, window_ms: int) -> bool:
-    """`fills` for the window that ends now."""
-    return fills(average(samples, now_ms, window_ms), window_ms)
-
-
 def silent_ms(samples: Samples, now_ms: int) -> int:
     """How long nothing has been read; 0 when nothing was ever tried."""
     known = samples.items[-1].at_ms if samples.items else samples.since_ms

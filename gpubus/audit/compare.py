@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from bus.ledger.state import LedgerState, RequestState
 from contracts.answers import Summary
+from contracts.decisions import Reserved
 from contracts.outcomes import Allocation
 from contracts.units import WHOLE_CARD
 from gpubus import use
@@ -95,7 +96,8 @@ def _replay(snapshot: Snapshot) -> Iterator[Finding]:
     for difference in snapshot.replayed.differences:
         logged, again = difference.logged, difference.again
         now = f"on {again.placement.node}" if again else "nowhere"
-        text = f"decided for {logged.placement.node} at {difference.sequence}; computed again it goes {now}"
+        what = "decided for" if isinstance(logged, Reserved) else "kept a place on"
+        text = f"{what} {logged.placement.node} at {difference.sequence}; computed again it goes {now}"
         yield Finding(kind="not-reproduced", subject=logged.uid, text=text)
 
 

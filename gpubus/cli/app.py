@@ -18,7 +18,9 @@ COMMANDS = {
     "demo": ("demo:demo", "Run everything for a minute under a mixed workload, then audit it."),
     "submit": ("submit:submit", "Ask for a pod on a slice of a card."),
     "withdraw": ("withdraw:withdraw", "Take a request back."),
-    "scale": ("scale:scale", "Make a function, change how it scales, or stop all scaling."),
+    "deploy": ("deploy:deploy", "Publish functions and training jobs from files."),
+    "scale": ("scale:scale", "Make a function, change how one or a training job scales, or stop all scaling."),
+    "delete": ("delete:delete", "Take a function or a training job down."),
     "call": ("call:call", "Call a function and print its answer."),
     "get": ("get:get", "Show requests, cards, nodes, quotas or functions."),
     "cordon": ("cordon:cordon", "Take a card out of the pool; its pods stay."),
@@ -37,6 +39,7 @@ COMMANDS = {
     "simulate": ("simulate:simulate", "Simulate placement policies on a trace or a generated workload."),
     "simulate-training": ("training:training", "Run the published experiment with elastic training jobs again."),
     "compare": ("compare:compare", "Compare placement policies, pair by pair, on the same arrivals."),
+    "pack": ("pack:pack", "Plan slices of time x multiprocessors on cards."),
     "identities": ("identities:identities", "Show who may do what on the bus, or make keys."),
     "settings": ("settings:settings", "Show the effective settings and where they come from."),
 }

@@ -8,12 +8,12 @@ from cyclopts import Parameter
 
 from gpubus.cli.common import show_all, show_json
 from gpubus.cli.exits import Exit
-from gpubus.cli.simulating import until_interrupted
+from gpubus.cli.simulating import until_interrupted, writable
 from gpubus.cli.simulationflags import Quiet, SimulationFlags
 from gpubus.errors import UsageError
 from gpubus.render import chart, differences
 from gpubus.render.compared import Compared, compared, markdown
-from gpubus.simulate.results import results
+from gpubus.simulate.results import instead, results
 
 NO_FLAGS = SimulationFlags()
 
@@ -47,13 +47,14 @@ def compare(
         debug: On an error show where in the program it came from.
     """
     del debug  # read by `main`
+    writable("--plot", plot)
     if plot is not None:
         chart.check(plot)
     plan = flags.plan()
     if len(plan.policies) < 2:  # noqa: PLR2004 - to compare
         raise UsageError("give --policy twice or more: the first one is what the others are compared with")
     done, complete = until_interrupted(plan, flags.jobs)
-    found = Compared(against=plan.policies[0], results=results(plan, done))
+    found = Compared(against=plan.policies[0], results=results(plan, done), instead=instead(done))
     if output == "json":
         show_json(found)
     elif output == "markdown":

@@ -8,6 +8,8 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from contracts.answers import Explanation
+from contracts.functions import FunctionStatus
+from contracts.workloads import JobStatus
 from gpubus import requestfile
 from gpubus.cli.common import Common, Format, Namespace, address, connected, run, show_all, show_json
 from gpubus.cli.exits import Exit
@@ -18,6 +20,7 @@ from gpubus.render import scaling
 from gpubus.render.enforced import of_request
 from gpubus.render.explain import explanation
 from gpubus.settings import ClientSettings
+from gpubus.workloads import standing
 
 
 def explain(
@@ -33,7 +36,8 @@ def explain(
 
     Placed: node, cards, policy, the score of the choice and of the runner-up.
     Pending: what is needed, what is free, where it came closest, and the nearest change that would fit.
-    A function or job: its last scale decisions, what they were made from, and whether that gives the same again.
+    A function or job: how it stands, its last scale decisions, what they were made from, and whether that gives the
+    same again.
     Exit status 1 when there is nothing of that name.
 
     Try:
@@ -66,8 +70,9 @@ async def _explain(namespace: str, name: str, settings: ClientSettings, output: 
         node = answer.placement.node if answer.placement and output != "json" else ""
         reports = await client.enforcement(node) if node else []
         decided = [] if answer.known else await decisions(client, namespace, name)
+        now = await standing(client, namespace, name) if decided and output != "json" else None
     if decided:
-        return _tell_scaling(decided, output)
+        return _tell_scaling(decided, now, output)
     if not answer.known:
         raise AnswerIsNo(f"there is no request, function or job {namespace}/{name}")
     _show(answer, output, what_if=False)
@@ -76,12 +81,12 @@ async def _explain(namespace: str, name: str, settings: ClientSettings, output: 
     return Exit.OK
 
 
-def _tell_scaling(decided: list[Again], output: str) -> Exit:
+def _tell_scaling(decided: list[Again], now: FunctionStatus | JobStatus | None, output: str) -> Exit:
     """A function or a job has no place of its own; what there is to tell is why it has the size it has."""
     if output == "json":
         show_json(decided)
     else:
-        show_all(scaling.story(decided))
+        show_all([*scaling.standing(now), *scaling.story(decided)])
     return Exit.OK
 
 

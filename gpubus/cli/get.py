@@ -1,4 +1,4 @@
-"""`gpubus get requests|cards|nodes|quotas|functions`: the ledger, and how functions stand, as tables."""
+"""`gpubus get requests|cards|nodes|quotas|functions|jobs|limits`: the ledger, workloads, limits, as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from contracts.answers import CardView
 from contracts.shares import CardEnforcement
 from contracts.usage import CardUsage
-from gpubus import use
+from gpubus import limits, use
 from gpubus.cli.common import Common, Everywhere, Format, Namespace, connected, run, show, show_json
 from gpubus.cli.exits import Exit
 from gpubus.client import Client
@@ -21,11 +21,13 @@ from gpubus.functions import functions
 from gpubus.hearing import LISTEN_S, Hearing
 from gpubus.render import scaling, tables
 from gpubus.render.enforced import by_card, of_card
+from gpubus.render.limits import limits as of_limits
 from gpubus.render.quotas import quotas
 from gpubus.render.use import cards_columns
 from gpubus.settings import ClientSettings
+from gpubus.workloads import jobs
 
-What = Literal["requests", "cards", "nodes", "quotas", "functions"]
+What = Literal["requests", "cards", "nodes", "quotas", "functions", "jobs", "limits"]
 
 
 def get(
@@ -37,7 +39,9 @@ def get(
     output: Format = "table",
     common: Common | None = None,
 ) -> int:
-    """Show requests, cards, nodes or quotas as the ledger has them, or how functions stand.
+    """Show requests, cards, nodes or quotas as the ledger has them, how functions and jobs stand, or limits.
+
+    Limits follow use and are heard from the autoscaler: within a second where somebody asks for them, else within 16.
 
     Try:
 
@@ -49,16 +53,18 @@ def get(
     gpubus get nodes -o json
     gpubus get quotas
     gpubus get functions
+    gpubus get jobs -o wide
+    gpubus get limits
     ```
 
     Args:
-        what: requests, cards, nodes, quotas or functions.
-        namespace: Namespace of the requests or functions.
+        what: requests, cards, nodes, quotas, functions, jobs or limits.
+        namespace: Namespace of the requests, functions, jobs or limits.
         everywhere: Those of all namespaces.
         output: table, wide or json.
         common: Connection.
     """
-    if what not in ("requests", "functions") and (namespace or everywhere):
+    if what not in ("requests", "functions", "jobs", "limits") and (namespace or everywhere):
         raise UsageError(f"{what} are in no namespace")
     settings = (common or Common()).loaded().settings
     space = "" if everywhere else namespace or settings.gpubus.namespace
@@ -82,10 +88,13 @@ async def _get(what: What, namespace: str, settings: ClientSettings, output: str
 async def _rows(client: Client, what: What, namespace: str) -> Sequence[Any]:
     if what == "requests":
         return await client.requests(namespace=namespace)
-    if what == "functions":
-        return await functions(client, namespace)
+    if what in ("functions", "jobs"):
+        return await (functions if what == "functions" else jobs)(client, namespace)
     if what == "quotas":
         return await client.quotas()
+    if what == "limits":
+        nodes = {node.node for node in await client.nodes()}
+        return limits.rows(await limits.heard(client.bus, nodes), namespace)
     return await (client.cards() if what == "cards" else client.nodes())
 
 
@@ -109,8 +118,10 @@ def _table(
         return tables.requests(rows, now_ms=time.time_ns() // 1_000_000, wide=wide)
     if what == "quotas":
         return quotas(rows)
-    if what == "functions":
-        return scaling.functions(rows, wide=wide)
+    if what in ("functions", "jobs"):
+        return (scaling.functions if what == "functions" else scaling.jobs)(rows, wide=wide)
+    if what == "limits":
+        return of_limits(rows, wide=wide)
     if what == "nodes":
         return tables.nodes(rows, wide=wide)
     now_ms = time.time_ns() // 1_000_000

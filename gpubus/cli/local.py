@@ -22,6 +22,8 @@ from gpubus.local.stopping import stop_on_signals, unless_stopped
 
 NAMESPACES = ("team-a", "team-b")
 MAX_CARDS = 64
+TRAINING = r"""[job]\nname="bert"\npod.image="x:1"\ngpu.share_milli=500\nmax_trainers=100\n"""
+"""A job that takes all that is free, and gives it back when calls come."""
 Quiet = Parameter(show_default=False)
 
 
@@ -138,6 +140,8 @@ def _welcome(cluster: LocalCluster) -> Iterator[Text]:
         "gpubus trace hello",
         "gpubus scale resize --image registry.example/resize:1 --gpu-share 0.25",
         "gpubus call resize hello --count 50",
+        f"printf '{TRAINING}' | gpubus deploy -",
+        "gpubus get jobs",
         "gpubus top",
         "gpubus audit",
     ):

@@ -21,7 +21,7 @@ from gpubus.local.stopping import stop_on_signals, unless_stopped
 from gpubus.render.replay import as_csv, outcome
 from gpubus.simulate import openb
 from gpubus.simulate.openb import PodRow
-from gpubus.simulate.replay import NAMESPACE, Outcome, Replay
+from gpubus.simulate.replay import Outcome, Replay
 
 Quiet = Parameter(show_default=False)
 DAY_S = 86_400.0
@@ -81,7 +81,7 @@ def replay(
             speed=speed,
             # A kubelet's patience is real time, however fast its containers run.
             timings=Timings(node_grace_s=40 * speed, orphan_s=40 * speed),
-            namespaces=(NAMESPACE,),
+            namespaces=tuple(sorted({row.namespace for row in rows})),
         )
         return int(asyncio.run(_replay(options, rows, policy, output)))
 

@@ -1,4 +1,4 @@
-"""`gpubus scale`: make a function, change its bounds, or stop all scaling for a while."""
+"""`gpubus scale`: make a function, change the bounds of one or of a training job, or stop all scaling for a while."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import msgspec
 from cyclopts import Parameter
 from rich.text import Text
 
-from contracts.workloads import Function
+from autoscaler.core.elastic_trainers import faults
+from contracts.workloads import Function, Job
 from gpubus.cli.common import Common, Namespace, address, connected, run, show
 from gpubus.cli.exits import Exit
 from gpubus.cli.requestflags import RequestFlags, tree
 from gpubus.errors import AnswerIsNo, UsageError
-from gpubus.functions import deploy, freeze, function_of
+from gpubus.functions import freeze
 from gpubus.settings import ClientSettings
+from gpubus.workloads import publish, workload_of
 
 NO_FLAGS = RequestFlags()
 Quiet = Parameter(show_default=False)
@@ -36,12 +38,14 @@ def scale(
     target_percent: Annotated[int | None, Quiet] = None,
     frozen: Annotated[str | None, Parameter(name="--freeze", show_default=False)] = None,
     thaw: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    pause: Annotated[bool | None, Parameter(name="--pause", negative="--resume", show_default=False)] = None,
     namespace: Namespace = None,
     common: Common | None = None,
 ) -> int:
-    """Make a function, change how it scales, or stop all scaling.
+    """Make a function, change how one or a training job scales, or stop all scaling.
 
-    With --image it is made, or made anew; without, what is given is changed and the rest stays.
+    With --image a function is made, or made anew; without, what is given is changed and the rest stays.
+    Of a training job --min and --max are trainers, and --pause leaves their number as it is.
 
     Try:
 
@@ -49,15 +53,17 @@ def scale(
     gpubus scale resize --image registry.example/resize:1 --gpu-share 0.25 --max 8
     gpubus scale resize --min 1 --warm 1
     gpubus scale resize --replicas 0
+    gpubus scale bert --min 2 --max 16
+    gpubus scale bert --pause
     gpubus scale --freeze "maintenance"
     gpubus scale --thaw
     ```
 
     Args:
-        name: NAME or NAMESPACE/NAME of the function.
+        name: NAME or NAMESPACE/NAME of the function or job.
         flags: Its pods, as for `gpubus submit`.
-        least: Replicas at least; 0 = none while nobody calls.
-        most: Replicas at most.
+        least: Replicas, or trainers, at least; a function with 0 has none while nobody calls.
+        most: Replicas, or trainers, at most.
         warm: Replicas that stand by besides, started and out of traffic.
         replicas: So many, whatever the load; 0 = off.
         automatic: The load decides again.
@@ -65,7 +71,8 @@ def scale(
         target_percent: How busy replicas should be.
         frozen: Stop all scaling of functions and jobs, for this reason.
         thaw: Let it go on.
-        namespace: Namespace of the function.
+        pause: Leave the number of a job's trainers as it is; --resume lets it breathe again.
+        namespace: Namespace of the function or job.
         common: Connection.
     """
     settings = (common or Common()).loaded().settings
@@ -86,7 +93,8 @@ def scale(
     given = {key: value for key, value in changes.items() if value is not None}
     if automatic:
         given["replicas"] = None
-    return run(_scale(space, dataclasses.replace(flags, name=plain), given, concurrency, settings))
+    meant = Meant(flags=dataclasses.replace(flags, name=plain), given=given, concurrency=concurrency, pause=pause)
+    return run(_scale(space, meant, settings))
 
 
 async def _freeze(settings: ClientSettings, *, frozen: bool, reason: str) -> Exit:
@@ -96,17 +104,59 @@ async def _freeze(settings: ClientSettings, *, frozen: bool, reason: str) -> Exi
     return Exit.OK
 
 
-async def _scale(
-    namespace: str, flags: RequestFlags, given: dict[str, Any], concurrency: int | None, settings: ClientSettings
-) -> Exit:
+class Meant(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be changed."""
+
+    flags: RequestFlags
+    given: dict[str, Any]
+    """Fields of a function."""
+    concurrency: int | None = None
+    pause: bool | None = None
+
+
+async def _scale(namespace: str, meant: Meant, settings: ClientSettings) -> Exit:
+    name = str(meant.flags.name)
     async with connected(settings) as client:
-        before = None if flags.image else await function_of(client, namespace, str(flags.name))
-        if before is None and not flags.image:
-            raise AnswerIsNo(f"there is no function {namespace}/{flags.name}; with --image it is made")
-        function = changed(before, flags, given, concurrency)
-        await deploy(client, function, namespace)
-    show(Text(f"{namespace}/{function.name}: kept; `gpubus get functions` shows how it stands"))
+        before = None if meant.flags.image else await workload_of(client, namespace, name)
+        if (before is None or before.stopped) and not meant.flags.image:
+            gone = "was taken down" if before is not None else "is not there"
+            raise AnswerIsNo(f"{namespace}/{name} {gone}; `gpubus deploy`, or --image, makes it")
+        workload = (
+            breathing(before, meant)
+            if isinstance(before, Job)
+            else changed(before, meant.flags, _of_function(meant), meant.concurrency)
+        )
+        await publish(client, workload, namespace)
+    what = "jobs" if isinstance(workload, Job) else "functions"
+    show(Text(f"{namespace}/{name}: kept; `gpubus get {what}` shows how it stands"))
     return Exit.OK
+
+
+def _of_function(meant: Meant) -> dict[str, Any]:
+    if meant.pause is not None:
+        raise UsageError("--pause and --resume are for training jobs; a function stays with --replicas N")
+    return {**meant.given, "stopped": False} if meant.flags.image else meant.given
+
+
+def breathing(before: Job, meant: Meant) -> Job:
+    """The job with its new bounds.
+
+    Raises:
+        UsageError: a flag that is for functions, or bounds that contradict each other.
+    """
+    names = {"min_replicas": "min_trainers", "max_replicas": "max_trainers"}
+    pods = {key for key, value in tree(meant.flags).items() if value and key not in ("name", "type")}
+    if meant.concurrency is not None or meant.given.keys() - names.keys() or pods:
+        raise UsageError(f"{before.name} is a training job: --min, --max, --pause and --resume change it")
+    changes = {names[key]: value for key, value in meant.given.items()}
+    paused = before.paused if meant.pause is None else meant.pause
+    try:
+        job = msgspec.convert({**msgspec.to_builtins(before), **changes, "paused": paused}, Job)
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from error
+    if wrong := tuple(faults(job)):
+        raise UsageError("; ".join(wrong))
+    return job
 
 
 def changed(before: Function | None, flags: RequestFlags, given: dict[str, Any], concurrency: int | None) -> Function:

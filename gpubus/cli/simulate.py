@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from gpubus.cli.common import show_all, show_json
 from gpubus.cli.exits import Exit
-from gpubus.cli.simulating import need_solver, until_interrupted, write
+from gpubus.cli.simulating import need_solver, until_interrupted, writable, write
 from gpubus.cli.simulationflags import Quiet, SimulationFlags
 from gpubus.cli.submit import read_text
 from gpubus.errors import UsageError
@@ -17,8 +17,17 @@ from gpubus.render import chart
 from gpubus.render.simulation import markdown, simulated
 from gpubus.simulate.bounds import BOUNDS
 from gpubus.simulate.plan import Done, Plan
-from gpubus.simulate.report import Published, Simulated, as_csv, lines, published_of, steady_csv, steady_lines
-from gpubus.simulate.results import outcomes, steady_outcomes
+from gpubus.simulate.report import (
+    Published,
+    Simulated,
+    as_csv,
+    lines,
+    published_of,
+    steady_csv,
+    steady_lines,
+    tenant_lines,
+)
+from gpubus.simulate.results import instead, outcomes, steady_outcomes
 
 NO_FLAGS = SimulationFlags()
 
@@ -58,13 +67,16 @@ def simulate(
     Args:
         flags: What is simulated.
         bound: Also what no policy could pass, by linear programming (without --load); needs highspy: gpubus[lp].
-        published: The authors' own results (analysis_allo_discrete.csv of their repository), to set beside.
+        published: The authors' own results (analysis_allo_discrete.csv of their repository), to set beside: means
+            of all their seeds, or with --draws published of those that are run.
         output: table, json or markdown.
         csv: Write every point of every run to this file.
         plot: Draw allocation and fragments to this file (.png, .svg, .pdf); needs matplotlib: gpubus[plot].
         debug: On an error show where in the program it came from.
     """
     del debug  # read by `main`
+    writable("--csv", csv)
+    writable("--plot", plot)
     if plot is not None:
         chart.check(plot)
     if bound:
@@ -72,7 +84,8 @@ def simulate(
         if flags.load is not None:
             raise UsageError("--bound goes without --load: there is no bound with departures")
     plan = flags.plan(bounds=BOUNDS if bound else ())
-    beside = published_of(read_text(published), published, flags.ratio) if published is not None else {}
+    seeds = plan.seeds if plan.draws == "published" else None
+    beside = published_of(read_text(published), published, flags.ratio, seeds) if published is not None else {}
     done, complete = until_interrupted(plan, flags.jobs)
     _show(plan, done, beside, output)
     if csv is not None:
@@ -90,6 +103,8 @@ def _show(plan: Plan, done: Sequence[Done], published: Published, output: str) -
         mix=plan.mix,
         lines=lines(outcomes(done), plan.ratio, published),
         steady=steady_lines(steady_outcomes(done)),
+        instead=instead(done),
+        tenants=tenant_lines([*outcomes(done), *steady_outcomes(done)]),
     )
     if output == "json":
         show_json(found)

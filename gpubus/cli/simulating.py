@@ -68,6 +68,16 @@ def _listener(progress: Progress, job: Job) -> running.Progress:
     return told
 
 
+def writable(flag: str, file: str | None) -> None:
+    """Told before the first run: after an hour of them it would be too late.
+
+    Raises:
+        UsageError: the folder is not there.
+    """
+    if file is not None and not (folder := Path(file).parent).is_dir():
+        raise UsageError(f"{flag} {file}: there is no folder {folder}")
+
+
 def write(flag: str, file: str, text: str) -> None:
     """A file of results.
 

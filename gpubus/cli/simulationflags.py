@@ -13,12 +13,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from contracts.quotas import NamespaceQuota
 from gpubus.cli.common import console
 from gpubus.cli.simulating import need_solver
 from gpubus.cli.submit import read_text
 from gpubus.errors import UsageError
 from gpubus.local.nodes import NodeSpec
-from gpubus.simulate import checks, generated, offers, openb
+from gpubus.simulate import checks, generated, offers, openb, quotas
+from gpubus.simulate.arrivals import Draws
 from gpubus.simulate.offers import Faults
 from gpubus.simulate.openb import PodRow
 from gpubus.simulate.plan import Horizon, Plan
@@ -61,6 +63,9 @@ class SimulationFlags:
     mix: Knowledge = "trace"
     """What policies that learn know: "trace", the mix of the whole trace, as published; "live", what has arrived so
     far, as in production. With --load it is always live."""
+    draws: Draws = "own"
+    """Whose random numbers: "own", or "published", those of the program of the trace's publishers, so that a seed is
+    theirs, pod by pod; pods that no node could hold stay in then (without --load)."""
     load: Annotated[str | None, Quiet] = None
     """With departures: offered loads, as 0.9,1.0,1.1; or "recorded", arrivals at the times of the trace."""
     hours: float = 14.0
@@ -68,13 +73,16 @@ class SimulationFlags:
     discard: float = 4.0
     """With --load: hours that are played and not counted."""
     lifetimes: Annotated[str | None, Quiet] = None
-    """With --load: pod list whose lifetimes are taken by name, for traces without times."""
+    """With --load: pod list whose lifetimes are taken by name, or by number of cards, for traces without times."""
     fail_nodes: float = 0.0
     """With --load: failures a node and day; pods on it are lost."""
     drain_nodes: float = 0.0
     """With --load: drains a node and day; nothing new goes there for a while."""
     away: int = 1800
     """With --load: seconds after which such a node is back."""
+    quotas: Annotated[str | None, Quiet] = None
+    """What namespaces may hold (TOML): [team-a] and below it cards = 12.5, memory = "400Gi". A column `namespace` of
+    the pod list tells whose a pod is; one that is beyond its quota is refused."""
     skip_bad: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Leave out rows that cannot be read and pods that no node could hold, instead of stopping at the first."""
     jobs: int = 1
@@ -92,6 +100,7 @@ class SimulationFlags:
         if loads != (None,) or self.load is not None:
             traces = self._with_lives(traces)
         policies, files = chosen(self.policy)
+        given = self._quotas(traces)
         return Plan(
             nodes=tuple(nodes),
             traces={name: tuple(rows) for name, rows in traces.items()},
@@ -99,10 +108,12 @@ class SimulationFlags:
             seeds=seeds_of(self.seeds),
             ratio=self.ratio,
             mix=self.mix,
+            draws=self.draws,
             loads=loads,
             horizon=None if self.load is None else self._horizon(),
             files=files,
             bounds=bounds,
+            quotas=given,
         )
 
     def _check(self) -> None:
@@ -119,6 +130,9 @@ class SimulationFlags:
             raise UsageError("give --trace FILE, or --workload FILE")
         if self.load is None and (self.fail_nodes or self.drain_nodes or self.lifetimes):
             raise UsageError("--fail-nodes, --drain-nodes and --lifetimes go with --load: without it no time passes")
+
+        if self.draws == "published" and (self.load is not None or self.workload is not None):
+            raise UsageError("--draws published goes with --trace and without --load: the publishers had no departures")
 
     def _horizon(self) -> Horizon:
         faults = Faults(fail_per_day=self.fail_nodes, drain_per_day=self.drain_nodes, away_s=self.away)
@@ -153,20 +167,28 @@ class SimulationFlags:
             raise UsageError(f"{place}: holds no node with cards")
         traces = {}
         for name, file in files.items():
-            rows, none = checks.split(openb.pods(read_text(file), file, bad=kept), specs, file)
-            bad += none
+            rows = openb.pods(read_text(file), file, bad=kept)
+            if self.draws == "own":
+                rows, none = checks.split(rows, specs, file)
+                bad += none
             traces[name] = rows
             if not any(row.demand_milli for row in rows):
-                raise UsageError(f"{file}: holds no pod that asks for a card")
+                why = f", of those that can be used: {bad[0]}{_more(bad)}" if bad else ""
+                raise UsageError(f"{file}: holds no pod that asks for a card{why}")
         _tell(bad, skipped=self.skip_bad)
         return specs, traces
 
+    def _quotas(self, traces: dict[str, list[PodRow]]) -> tuple[NamespaceQuota, ...]:
+        if self.quotas is None:
+            return ()
+        found = quotas.read(read_text(self.quotas), self.quotas)
+        for rows in traces.values():
+            quotas.check(found, rows, self.quotas)
+        return found
+
     def _with_lives(self, traces: dict[str, list[PodRow]]) -> dict[str, list[PodRow]]:
-        known: dict[str, float] = {}
-        if self.lifetimes is not None:
-            rows = openb.pods(read_text(self.lifetimes), self.lifetimes)
-            known = {row.name: row.life_s for row in rows if row.life_s is not None}
-        return {name: offers.lives(rows, name, known) for name, rows in traces.items()}
+        others = [] if self.lifetimes is None else openb.pods(read_text(self.lifetimes), self.lifetimes)
+        return {name: offers.lives(rows, name, others) for name, rows in traces.items()}
 
 
 def _tell(bad: Sequence[str], *, skipped: bool) -> None:
@@ -174,13 +196,16 @@ def _tell(bad: Sequence[str], *, skipped: bool) -> None:
     if not bad:
         return
     if not skipped:
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise UsageError(f"{bad[0]}{more}; --skip-bad leaves such rows out")
+        raise UsageError(f"{bad[0]}{_more(bad)}; --skip-bad leaves such rows out")
     screen = console(stderr=True)
     for line in bad[:BAD_SHOWN]:
         screen.print(f"left out: {line}", style="yellow", markup=False)
     if len(bad) > BAD_SHOWN:
         screen.print(f"left out: {len(bad) - BAD_SHOWN} more rows", style="yellow")
+
+
+def _more(bad: Sequence[str]) -> str:
+    return f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
 
 
 def pod_files(given: Sequence[str]) -> tuple[dict[str, str], str | None]:
@@ -210,8 +235,8 @@ def chosen(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     picked += [loaded(name) if name in files else name for name in names if name != "all"]
     if unknown := [name for name in picked if name not in POLICIES]:
         raise UsageError(f"--policy {', '.join(unknown)}: there are {', '.join(POLICIES)}, all, or a file")
-    if "node-value" in picked:
-        need_solver("--policy node-value")
+    for priced in (name for name in picked if POLICIES[name].priced):
+        need_solver(f"--policy {priced}")
     return tuple(dict.fromkeys(picked)), files
 
 

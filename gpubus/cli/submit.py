@@ -120,8 +120,10 @@ def read_text(file: str) -> str:
     """
     try:
         return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: no text in UTF-8: {error.reason} at byte {error.start}") from error
 
 
 async def _submit(wanted: list[Wanted], options: Options, settings: ClientSettings) -> Exit:

@@ -38,6 +38,7 @@ def whatif(
     quota: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     submit: Annotated[str | None, Quiet] = None,
     times: Annotated[int, Quiet] = 1,
+    moves: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     namespace: Namespace = None,
     ledger: Annotated[str | None, Quiet] = None,
     pool: str = "default",
@@ -56,6 +57,7 @@ def whatif(
     gpubus whatif --add-nodes 2
     gpubus whatif --drain node-03
     gpubus whatif --submit request.toml --times 100 -n team
+    gpubus whatif --moves
     gpubus whatif --policy fgd --quota team=12.5 --ledger saved.ledger
     ```
 
@@ -67,6 +69,7 @@ def whatif(
         quota: NAMESPACE=CARDS, as team=2.5; several: give the flag again. Quotas are on from the first one.
         submit: A file with one request.
         times: So often, under names of its own.
+        moves: Also tell which one pod, moved to another node, would make room for those who would still wait.
         namespace: Namespace of the submitted request.
         ledger: A file of `gpubus ledger save` instead of the bus.
         pool: The pool of nodes whose ledger it is.
@@ -89,6 +92,7 @@ def whatif(
         submit=_request(submit) if submit is not None else None,
         namespace=namespace or settings.gpubus.namespace,
         times=times,
+        moves=moves,
     )
     if ledger is not None:
         return int(_told(saved(ledger).state(), changes, output))

@@ -1,8 +1,10 @@
-"""Workers of functions on simulated nodes: what the containers of a real cluster would do, as tasks of this process.
+"""Workers of functions and trainers of jobs on simulated nodes: what containers would do, as tasks of this process.
 
 In: the pods of the embedded API. Out: a real `gpubus.worker` for each running pod that is a replica: it takes calls
 from the bus, is busy for `SIMULATED_CALL_S` seconds (of the pod's environment; a tenth of one) and answers with its
 name and what it was sent. A pod that is being deleted drains; one that is gone is ended where it stands, as by SIGKILL.
+A running pod that is a trainer gets a real `gpubus.trainer`: told to go, it saves its work in `SIMULATED_SAVE_S`
+seconds (half of one), says so, and waits for its end.
 """
 
 from __future__ import annotations
@@ -18,13 +20,18 @@ import msgspec
 from bus.protocol import Bus, BusError
 from gpubus.local.kube import LocalKube
 from gpubus.local.kube.resources import PODS
+from gpubus.trainer import trainer
 from gpubus.worker import Calls, Options, worker
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.1
-BUSY = "SIMULATED_CALL_S"
-BUSY_S = 0.1
+BUSY, SAVE = "SIMULATED_CALL_S", "SIMULATED_SAVE_S"
+BUSY_S, SAVE_S = 0.1, 0.5
+
+
+TRAINER = {"JOB_NAME", "TRAINER_INDEX", "JOB_NAMESPACE"}
+"""What the autoscaler tells a trainer."""
 
 
 class _Life(msgspec.Struct):
@@ -70,8 +77,22 @@ class SimulatedWorkers:
         if life is None and running and "WORKER_FUNCTION" in environment:
             task = asyncio.create_task(self._live(uid, environment), name=f"worker {environment['WORKER_REPLICA']}")
             self._lives[uid] = _Life(task=task)
+        elif life is None and running and environment.keys() >= TRAINER:
+            name = f"trainer {environment['JOB_NAME']}-{environment['TRAINER_INDEX']}"
+            self._lives[uid] = _Life(task=asyncio.create_task(self._train(environment), name=name))
         elif life is not None and life.calls is not None and pod["metadata"].get("deletionTimestamp"):
             life.calls.drain()
+
+    async def _train(self, environment: dict[str, str]) -> None:
+        job, index = environment["JOB_NAME"], environment["TRAINER_INDEX"]
+        try:
+            async with trainer(job, int(index), namespace=environment["JOB_NAMESPACE"], bus=self._bus) as me:
+                await me.told()
+                await asyncio.sleep(_seconds(environment.get(SAVE, ""), SAVE_S))
+                me.checkpointed()
+                await asyncio.get_running_loop().create_future()
+        except BusError as error:
+            log.warning("trainer %s of %s ends: %s", index, job, error)
 
     async def _live(self, uid: str, environment: dict[str, str]) -> None:
         replica = environment["WORKER_REPLICA"]
@@ -79,10 +100,11 @@ class SimulatedWorkers:
             replica=replica,
             warm=environment.get("WORKER_WARM") == "1",
             limit=int(environment.get("WORKER_CONCURRENCY", "1")),
+            calls=int(environment.get("WORKER_CALLS", "0")),
         )
 
         async def busy(body: str) -> str:
-            await asyncio.sleep(_seconds(environment.get(BUSY, "")))
+            await asyncio.sleep(_seconds(environment.get(BUSY, ""), BUSY_S))
             return f"{replica}: {body}"
 
         try:
@@ -98,9 +120,9 @@ def _environment(pod: dict[str, Any]) -> dict[str, str]:
     return {entry["name"]: str(entry.get("value") or "") for entry in entries}
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, otherwise: float) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        return BUSY_S
-    return seconds if 0 <= seconds < float("inf") else BUSY_S
+        return otherwise
+    return seconds if 0 <= seconds < float("inf") else otherwise

@@ -10,6 +10,7 @@ from rich.text import Text
 from gpubus.audit.snapshot import Counts, Finding, Report
 from gpubus.render import use
 from gpubus.render.tables import Column, table
+from gpubus.render.words import plural
 
 
 def report(found: Report) -> Iterator[RenderableType]:
@@ -32,12 +33,13 @@ def report(found: Report) -> Iterator[RenderableType]:
 
 
 def again(found: Report) -> str:
-    """How many decisions were computed again, and how many came out otherwise."""
+    """How many decisions, and places kept for those who wait, were computed again, and how many came out otherwise."""
     replayed = found.replayed
     otherwise = len(replayed.differences)
     verdict = f"{otherwise} came out otherwise" if otherwise else "all equal, byte for byte"
     passed = "".join(f"; {count} by {policy}, which is not known here" for policy, count in replayed.unknown.items())
-    return f"{replayed.decisions} decisions computed again from the log before each: {verdict}{passed}"
+    kept = f" and {plural(replayed.nominations, 'place')} in sight" if replayed.nominations else ""
+    return f"{replayed.decisions} decisions{kept} computed again from the log before each: {verdict}{passed}"
 
 
 def line(found: Report) -> Text:

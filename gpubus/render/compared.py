@@ -10,6 +10,7 @@ from rich.text import Text
 from contracts.messages import Value
 from gpubus.render.simulation import grid, percents, short
 from gpubus.render.tables import Column, table
+from gpubus.simulate.report import Instead
 from gpubus.simulate.results import LESS_IS_BETTER, Result
 
 HALF = 12
@@ -25,6 +26,8 @@ class Compared(Value, frozen=True, kw_only=True):
     against: str
     """The policy that the others are compared with."""
     results: tuple[Result, ...]
+    instead: tuple[Instead, ...] = ()
+    """Policies that could not decide everything."""
 
 
 def compared(found: Compared) -> Iterator[RenderableType]:
@@ -35,6 +38,8 @@ def compared(found: Compared) -> Iterator[RenderableType]:
         style="dim",
     )
     yield table(_columns(found.results), found.results, _style)
+    for each in found.instead:
+        yield Text(each.told, style="yellow")
 
 
 def _columns(results: Sequence[Result]) -> list[Column[Result]]:
@@ -75,7 +80,7 @@ def _style(result: Result) -> str:
 def markdown(found: Compared) -> str:
     """The same for documents."""
     head = ["trace", "load", "measure", "policy", "mean", f"- {found.against}", "se", "above in"]
-    return grid(head, [_cells(result) for result in found.results])
+    return "\n\n".join([grid(head, [_cells(result) for result in found.results]), *(e.told for e in found.instead)])
 
 
 def _cells(r: Result) -> list[str]:

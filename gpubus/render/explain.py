@@ -59,6 +59,7 @@ def _placed(answer: Explanation) -> Iterator[Text]:
     yield from (_line("", f"{' ' * len(placement.node)}  {more}") for more in pieces[1:])
     if answer.rationale is not None:
         yield from _why(answer.rationale, answer.ledger_sequence)
+    yield from (_line("note", _reason(reason), "yellow") for reason in answer.reasons)
 
 
 def _why(why: Rationale, sequence: int) -> Iterator[Text]:

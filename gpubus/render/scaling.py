@@ -1,4 +1,4 @@
-"""Functions and scale decisions as people read them. Pure."""
+"""Functions, training jobs and scale decisions as people read them. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.functions import FunctionStatus, MissingCards
+from contracts.workloads import JobStatus
 from gpubus.functions import Again, FunctionView
+from gpubus.workloads import JobView
 
 LAST = 8
 """Decisions that are shown."""
@@ -36,11 +38,61 @@ def _cells(status: FunctionStatus) -> list[str]:
     return [*("?" if number is None else str(number) for number in numbers), status.rule]
 
 
+def jobs(rows: Sequence[JobView], *, wide: bool) -> Table:
+    """One line each: phase, trainers that run of those wanted, bounds, the last change and why."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("NAMESPACE", "NAME", "PHASE", "TARGET", "RUNNING", "WAITING", "BOUNDS", "FAILED", "LAST CHANGE"):
+        table.add_column(column)
+    if wide:
+        table.add_column("REASON", overflow="fold")
+        table.add_column("IMAGE")
+    for row in rows:
+        job, status = row.job, row.status
+        bounds = f"{job.min_trainers}..{job.max_trainers}{' paused' if job.paused else ''}"
+        cells = [row.namespace, job.name, *(_job(status, bounds) if status else ["?"] * 4 + [bounds] + ["?"] * 2)]
+        table.add_row(*cells, *([status.reason if status else "", job.pod.image] if wide else []))
+    return table
+
+
+def _job(status: JobStatus, bounds: str) -> list[str]:
+    numbers = [str(number) for number in (status.target, status.running, status.waiting)]
+    last = status.history[-1] if status.history else None
+    change = f"{last.before} -> {last.after} {last.rule}" if last is not None else "-"
+    return [status.phase, *numbers, bounds, str(status.failed), change]
+
+
 def missing(cards: MissingCards, *, wide: bool = True) -> str:
     """`4 x 500/1000 of H100: why`."""
     part = f"{cards.cards} x {cards.share_milli}/1000"
     of = f" of {' or '.join(cards.models)}" if cards.models else ""
     return f"{part}{of}: {cards.reason}" if wide else f"{part}{of}"
+
+
+def standing(status: FunctionStatus | JobStatus | None) -> Iterator[Text]:
+    """How a workload is now, and what it lacks."""
+    if isinstance(status, JobStatus):
+        yield Text(
+            f"now       {status.phase}: {status.reason or '-'}; {status.failed} failed, {status.succeeded} finished"
+        )
+    elif status is not None:
+        numbers = [f"{'?' if n is None else n} {what}" for what, n in _numbers(status)]
+        yield Text(f"now       {', '.join(numbers)}")
+        if status.missing is not None:
+            yield Text(f"missing   {missing(status.missing)}", style="yellow")
+        for row in status.profiles:
+            rate = f"{row.rate_milli / 1000:g} calls/s"
+            yield Text(f"measured  {rate} on {row.share_milli}/1000 of {row.model}")
+
+
+def _numbers(status: FunctionStatus) -> list[tuple[str, int | None]]:
+    return [
+        ("ready", status.ready),
+        ("starting", status.starting),
+        ("warm", status.warm),
+        ("draining", status.draining),
+        ("calls wait", status.waiting),
+        ("calls run", status.outstanding),
+    ]
 
 
 def story(found: Sequence[Again]) -> Iterator[Text]:

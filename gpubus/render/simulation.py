@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gpubus.render.tables import Column, table
-from gpubus.simulate.report import Line, Simulated, SteadyLine
+from gpubus.simulate.report import Line, Simulated, SteadyLine, TenantLine
 
 
 def simulated(found: Simulated) -> Iterator[RenderableType]:
@@ -19,6 +19,25 @@ def simulated(found: Simulated) -> Iterator[RenderableType]:
         yield table(_columns(found.lines[0], beside=beside), found.lines)
     if found.steady:
         yield table(_STEADY, found.steady)
+    if found.tenants:
+        yield Text("by namespace; LOST in % of what it asked for", style="dim")
+        yield table(_tenant_columns(with_load=bool(found.steady)), found.tenants)
+    for each in found.instead:
+        yield Text(each.told, style="yellow")
+
+
+def _tenant_columns(*, with_load: bool) -> list[Column[TenantLine]]:
+    load: list[Column[TenantLine]] = [("LOAD", lambda line: "recorded" if line.load is None else f"{line.load:g}")]
+    return [
+        ("TRACE", lambda line: line.trace),
+        *(load if with_load else []),
+        ("POLICY", lambda line: line.policy),
+        ("NAMESPACE", lambda line: line.namespace),
+        ("ARRIVED", lambda line: f"{line.arrived:.0f}"),
+        ("REFUSED", lambda line: f"{line.refused:.0f}"),
+        ("BY QUOTA", lambda line: f"{line.over_quota:.0f}"),
+        ("LOST", lambda line: percents(line.lost)),
+    ]
 
 
 def _told(found: Simulated) -> str:
@@ -82,7 +101,29 @@ def percents(value: float | None, form: str = ".2f") -> str:
 
 
 def markdown(found: Simulated) -> str:
-    """Traces down, policies across: one table for each mark, published means in brackets."""
+    """Traces down, policies across: one table for each mark, published means in brackets; then what is to be known."""
+    tenants = [_tenants_markdown(found.tenants)] if found.tenants else []
+    return "\n\n".join([_tables(found), *tenants, *(each.told for each in found.instead)])
+
+
+def _tenants_markdown(lines: Sequence[TenantLine]) -> str:
+    """One row for each trace, load, policy and namespace."""
+    head = ["trace", "load", "policy", "namespace", "arrived", "refused", "by quota", "lost"]
+    rows = [
+        [
+            short(line.trace),
+            "-" if line.load is None else f"{line.load:g}",
+            f"`{line.policy}`",
+            line.namespace,
+            *(f"{count:.0f}" for count in (line.arrived, line.refused, line.over_quota)),
+            percents(line.lost),
+        ]
+        for line in lines
+    ]
+    return grid(head, rows)
+
+
+def _tables(found: Simulated) -> str:
     if found.steady:
         return _steady_markdown(found.steady)
     policies = list(dict.fromkeys(line.policy for line in found.lines))

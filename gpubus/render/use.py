@@ -60,6 +60,7 @@ def strangers(rows: Iterable[Stranger]) -> Table:
         ("PID", lambda s: str(s.pid)),
         ("PROGRAM", lambda s: s.command or UNKNOWN),
         ("MEMORY", lambda s: mib(s.memory_mib)),
+        ("OF", lambda s: f"request {s.request}, which has no share of this card" if s.request else "-"),
     ]
     return table(columns, rows, lambda _: "yellow")
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gpubus.render.tables import Column, table
 from gpubus.render.words import plural
-from gpubus.whatif import Answer, Fate, counted
+from gpubus.whatif import Answer, Fate, Moved, counted
 
 SHOWN = 20
 """Of each list; JSON has them all."""
@@ -24,6 +24,10 @@ def what_if(answer: Answer) -> Iterator[RenderableType]:
     if answer.leaving:
         yield Text(f"{plural(len(answer.leaving), 'request')} would have to leave for another one")
         yield table(_COLUMNS, answer.leaving[:SHOWN])
+    if answer.moves:
+        yield Text(f"{plural(len(answer.moves), 'move')} would make room, each by itself; nobody is moved by this")
+        yield table(_MOVES, answer.moves[:SHOWN])
+        yield from _more(len(answer.moves))
 
 
 def _group(title: str, fates: Sequence[Fate], placed: str, waiting: str) -> Iterator[RenderableType]:
@@ -58,4 +62,12 @@ _COLUMNS: list[Column[Fate]] = [
     ("FROM", lambda fate: fate.before or "-"),
     ("TO", lambda fate: fate.node or "-"),
     ("CARDS", lambda fate: ", ".join(fate.cards) or "-"),
+]
+
+_MOVES: list[Column[Moved]] = [
+    ("MOVES", lambda move: f"{move.namespace}/{move.name}"),
+    ("FROM", lambda move: move.before),
+    ("TO", lambda move: move.node),
+    ("THEN STARTS", lambda move: move.starts),
+    ("ON CARDS", lambda move: ", ".join(move.cards) or "-"),
 ]

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from autoscaler.roster import WARM, value_of
+from autoscaler.roster import CALLS, WARM, value_of
 from autoscaler.service import Autoscaler
 from autoscaler.settings import AutoscalingSettings
 from bus.ledger.follow import follow, open_ledger
@@ -118,7 +118,13 @@ class Pods:
 
     async def _work(self, owner: str, request: RequestState) -> None:
         name = request.request.name
-        options = Options(replica=name, warm=value_of(request.request, WARM) == "1", report_s=0.2, wall_s=self.wall_s)
+        options = Options(
+            replica=name,
+            warm=value_of(request.request, WARM) == "1",
+            calls=int(value_of(request.request, CALLS) or "0"),
+            report_s=0.2,
+            wall_s=self.wall_s,
+        )
         async with worker(owner, bus=self.bus, options=options, signals=False) as calls:
             self.running[name] = calls
             if (now := self.state.requests.get(request.uid)) is not None and now.leaving:

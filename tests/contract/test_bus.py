@@ -17,7 +17,7 @@ from bus.protocol import (
     StreamFull,
     StreamMismatch,
 )
-from contracts.subjects import LEDGER, REQUESTS
+from contracts.subjects import EVENTS, LEDGER, REQUESTS
 from contracts.subjects import stream as declared
 from tests.contract.bus_worlds import FACTS_STREAM, HEAD, LEDGER_STREAM, REQUESTS_STREAM, World, collect
 
@@ -82,11 +82,22 @@ async def test_of_twenty_authors_one_wins(world: World, bus: Bus) -> None:
 
 async def test_a_repeated_message_id_is_told_and_not_stored(bus: Bus) -> None:
     """The second message of an id gets the first one's sequence and the duplicate flag, whatever its subject."""
-    first = await bus.store(REQUESTS.subject(namespace="alice"), b"hers", message_id="m")
-    second = await bus.store(REQUESTS.subject(namespace="bob"), b"his", message_id="m")
+    first = await bus.store(EVENTS.subject(namespace="alice", name="a"), b"hers", message_id="m")
+    second = await bus.store(EVENTS.subject(namespace="bob", name="b"), b"his", message_id="m")
 
     assert (Stored(sequence=1), Stored(sequence=1, duplicate=True)) == (first, second)
-    assert [m.data for m in await collect(bus, REQUESTS_STREAM)] == [b"hers"]
+    assert [m.data for m in await collect(bus, EVENTS.stream)] == [b"hers"]
+
+
+async def test_nobody_can_take_the_ids_of_other_tenants_requests(bus: Bus) -> None:
+    """Where strangers publish, an id is forgotten at once: who sends one that somebody squats is kept all the same."""
+    await bus.store(REQUESTS.subject(namespace="alice"), b"hers", message_id="m")
+    for _ in range(600):  # the server forgets after 0.1 s; after two minutes elsewhere
+        if not (await bus.store(REQUESTS.subject(namespace="bob"), b"his", message_id="m")).duplicate:
+            break
+        await asyncio.sleep(0.05)
+
+    assert [m.data for m in await collect(bus, REQUESTS_STREAM)] == [b"hers", b"his"]
 
 
 async def test_a_condition_is_judged_before_the_message_id(bus: Bus) -> None:

@@ -227,7 +227,7 @@ async def test_calls_in_flight_hear_of_a_lost_connection(bus: NatsBus, nats_serv
 
     assert [type(result) for result in results] == [BusUnavailable, BusUnavailable]
     assert "unknown" in str(results[0])
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
 
 
 async def test_a_reader_that_was_busy_during_a_restart(bus: NatsBus, nats_server: NatsServer) -> None:
@@ -242,7 +242,7 @@ async def test_a_reader_that_was_busy_during_a_restart(bus: NatsBus, nats_server
         batch = await anext(reading)
 
     assert [m.data for m in batch.messages] == [b"after"]
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 3.0
 
 
 async def test_a_deadline_of_the_caller_holds(bus: NatsBus, nats_server: NatsServer) -> None:
@@ -253,7 +253,7 @@ async def test_a_deadline_of_the_caller_holds(bus: NatsBus, nats_server: NatsSer
         async with asyncio.timeout(0.3):
             await bus.store(HEAD, b"", timeout_s=60)
 
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
 
 
 async def test_closing_does_not_wait_for_a_frozen_server(nats_server: NatsServer) -> None:
@@ -265,7 +265,7 @@ async def test_closing_does_not_wait_for_a_frozen_server(nats_server: NatsServer
                 await bus.publish("core.x", b"x" * 100_000)
         began = time.monotonic()
 
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 4.0
     assert bus.closed.is_set()
 
 

@@ -215,9 +215,7 @@ async def test_a_typed_question_gets_a_typed_answer(bus: Bus) -> None:
     """`ask` encodes, decodes, and names what it cannot decode."""
 
     async def answer(message: Received) -> bytes:
-        request = codec.decode_request(STATE, message)
-        assert isinstance(request, codec.Decoded)
-        assert isinstance(request.message, AskState)
+        assert isinstance(codec.decode(STATE, message), AskState)
         return b'{"type":"nonsense"}' if bad else msgspec.json.encode(view)
 
     view = StateView(epoch="e", ledger_sequence=1)

@@ -167,7 +167,6 @@ DIFFERENT: list[tuple[str, Any]] = [
     ("deny_delete", False),
     ("deny_purge", False),
     ("no_ack", True),
-    ("duplicate_window", 1_000_000_000),
     ("subjects", ["gpubus.v1.requests.>"]),
     ("persist_mode", "async"),
     ("allow_msg_ttl", True),

@@ -1,10 +1,10 @@
-"""Schedulers that are killed between two lines: in the middle of a rebuild, and between a refusal and its commit."""
+"""Schedulers that are killed between two lines: in the middle of a rebuild, before a refusal's commit and after it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -14,12 +14,12 @@ from bus.ledger.follow import open_ledger
 from bus.ledger.proof import prove
 from bus.ledger.state import LedgerState
 from bus.memory import InMemoryBus, MemoryServer
-from bus.protocol import Batch, Stored
+from bus.protocol import Batch, BusError, Outgoing, Stored
 from contracts.decisions import CardSlice
 from contracts.messages import encode
 from contracts.outcomes import Allocation
 from contracts.requests import EnvVar, GpuAsk, PodRequest, PodTemplate
-from contracts.subjects import LEDGER, REQUESTS
+from contracts.subjects import EVENTS, LEDGER, REQUESTS
 from contracts.units import CardUuid, NodeName, RequestUid
 from scheduler import rebuild
 from tests.contract.bus_worlds import collect
@@ -30,11 +30,12 @@ PODS = 500
 
 
 class Cut(InMemoryBus):
-    """A bus that is silent for ever when one more commit than so many would be stored."""
+    """A bus that is silent for ever when one more commit than so many would be stored, or `mute` and an event."""
 
     def __init__(self, server: MemoryServer, name: str, commits: int) -> None:
         super().__init__(server, name)
         self.left = commits
+        self.mute = False
         self.killed = asyncio.Event()
 
     async def store(self, subject: str, data: bytes, **options: Any) -> Stored:
@@ -44,6 +45,12 @@ class Cut(InMemoryBus):
                 await asyncio.Event().wait()
             self.left -= 1
         return await super().store(subject, data, **options)
+
+    async def store_many(self, messages: Sequence[Outgoing], **options: Any) -> list[Stored | BusError]:
+        if self.mute and EVENTS.parse(messages[0].subject):
+            self.killed.set()
+            await asyncio.Event().wait()
+        return await super().store_many(messages, **options)
 
 
 def running(index: int, *, value: str = "") -> Allocation:
@@ -124,10 +131,10 @@ class Slow(InMemoryBus):
                 yield batch
 
 
-async def test_a_refusal_stands_whoever_decides_its_message_again() -> None:
-    """Claim: a message that was refused for its name is not accepted by the next scheduler when the name is free again.
+async def test_a_refusal_that_no_commit_holds_was_never_said() -> None:
+    """Claim: killed before the commit, a scheduler has refused nothing: the next one goes by the state that it finds.
 
-    The first one stores the refusal and is killed before the commit that moves the position past the message.
+    The first decides that the name is taken; when the second reads the message, the name is free.
     """
     server = MemoryServer()
     world = InMemoryBus(server, "world")
@@ -142,9 +149,42 @@ async def test_a_refusal_stands_whoever_decides_its_message_again() -> None:
             uid = (await here.until("job", "placed"))["uid"]
             cut.left = 0
             await here.submits("job", 300)
-            await here.until("job", "refused")
             await asyncio.wait_for(cut.killed.wait(), 20)
             first.cancel()
+        await cluster.outcome(uid, "default", "job", "ended")
+        async with deciding(Slow(server, "second")):
+            await here.until("job", "ended")
+            await wait_until(lambda: _placed_twice(here), what="the name is taken again", timeout_s=20.0)
+            await here.proved()
+
+        assert "refused" not in await here.phases("job")
+
+
+async def _placed_twice(here: Place) -> bool:
+    return (await here.phases("job")).count("placed") == 2
+
+
+async def test_a_refusal_that_a_commit_holds_stands_and_is_told() -> None:
+    """Claim: killed after the commit, before anybody was told, a scheduler has refused: the next one says it.
+
+    Also when the name is free by then.
+    """
+    server = MemoryServer()
+    world = InMemoryBus(server, "world")
+    await world.ensure_streams()
+    async with FakeCluster(world) as cluster:
+        await cluster.node("gpu-1", cards=1)
+        here = Place(world, cluster)
+        cut = Cut(server, "first", 10**9)
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(_until_killed(cut), name="first")
+            await here.submits("job", 500)
+            uid = (await here.until("job", "placed"))["uid"]
+            cut.mute = True
+            await here.submits("job", 300)
+            await asyncio.wait_for(cut.killed.wait(), 20)
+            first.cancel()
+        assert "refused" not in await here.phases("job")
         await cluster.outcome(uid, "default", "job", "ended")
         async with deciding(Slow(server, "second")):
             await here.until("job", "ended")

@@ -246,3 +246,31 @@ async def test_a_pod_is_ready_when_its_manager_listens_and_gone_from_the_files_w
     await reports.until("the new life has cleaned up", lambda r: r.ledger_sequence == 6 and not r.pods)
 
     assert {path.read_bytes() for path in (*files.glob("config/*"), *files.glob("podmanagerport/*"))} == {b"0\n"}
+
+
+async def test_s070_a_monitor_that_restarts_between_decision_and_start_goes_on_with_the_same_plan(
+    bus: Bus, start: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    """S070: killed while the pod waits to be bound. The next life reads the same shares: same card, port and files."""
+    reports, files = Reports(bus), tmp_path / "kubeshare" / "scheduler"
+    with socket.socket() as manager:
+        manager.bind(("127.0.0.1", 0))
+        port = manager.getsockname()[1]
+        await tell(bus, 5, share(port=port))
+        monitor = start()
+        before = await reports.until("the pod waits", lambda r: of(r, CARD) is not None)
+        written = (files / "config" / CARD).read_bytes(), (files / "podmanagerport" / CARD).read_bytes()
+        os.kill(monitor.pid, signal.SIGKILL)
+        manager.listen()
+        start()
+        after = await reports.until("another life says so", lambda r: r.incarnation != before.incarnation)
+        waits, ready = of(before, CARD), of(after, CARD)
+        assert waits is not None
+        if ready is None or ready.state != "applied":  # its first word may be of the moment before it looked
+            after = await reports.until("the pod is ready", lambda r: (of(r, CARD) or waits).state == "applied")
+            ready = of(after, CARD)
+
+    assert ready is not None
+    assert (waits.state, ready.state, waits.port, ready.port) == ("waiting", "applied", port, port)
+    assert (before.ledger_sequence, after.ledger_sequence) == (5, 5)
+    assert ((files / "config" / CARD).read_bytes(), (files / "podmanagerport" / CARD).read_bytes()) == written

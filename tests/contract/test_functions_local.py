@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from bus import codec
 from contracts.requests import EnvVar, GpuAsk, PodTemplate
-from contracts.subjects import WORKLOADS
-from contracts.workloads import Function, Job
+from contracts.workloads import Function
 from gpubus.audit.collect import audit
+from gpubus.cli.common import Common
+from gpubus.cli.delete import delete
+from gpubus.cli.deploy import deploy
 from gpubus.client import Client
-from gpubus.functions import decisions, deploy, functions
+from gpubus.functions import decisions, functions
 from gpubus.gateway import gateway
 from gpubus.local.cluster import LocalCluster, Options, started
 from gpubus.local.nodes import A100_40, uniform
+from gpubus.workloads import publish
 from tests.contract.functions_rig import HASTY
 from tests.servers.process import wait_until
 
@@ -31,6 +33,14 @@ QUICK_JOBS = {
     "GPUBUS_SCHEDULER__POLICY": "packing",  # needs no compiled code, which a fresh checkout has not
 }
 HALF = GpuAsk(share_milli=500)
+TRAIN = """
+[job]
+name = "train"
+max_trainers = 4
+notice_s = 60
+gpu.share_milli = 500
+pod = {image = "registry.example/x:1", cpu_milli = 100, memory_mib = 64}
+"""
 
 
 def pod(**environment: str) -> PodTemplate:
@@ -50,19 +60,22 @@ async def until(what: str, holds: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_function_and_a_job_share_two_cards(tmp_path: Path) -> None:
     """Four halves: the job has them all; calls come, and it gives up two; they stop, and it takes them back.
 
-    Nothing waits in the scheduler's queue for the function at any time, every call is answered, and the audit of
-    ledger, Kubernetes and monitors finds nothing.
+    Nothing waits in the scheduler's queue for the function at any time, every call is answered, the trainers go long
+    before their notice ends because they say that they have saved their work, and the audit of ledger, Kubernetes and
+    monitors finds nothing. Then both are deleted.
     """
     nodes = tuple(uniform(1, cards=2, model=A100_40))
     options = Options(nodes=nodes, folder=tmp_path, environment=QUICK_JOBS)
     async with started(options, lambda _: None) as cluster:
         client = cluster.client
-        job = Job(name="train", pod=pod(), gpu=HALF, min_trainers=1, max_trainers=4, notice_s=0)
-        await codec.store(client.bus, WORKLOADS, job, namespace="default", name="train")
+        common = Common(nats=cluster.nats_url)
+        file = tmp_path / "train.toml"
+        file.write_text(TRAIN, encoding="utf-8")
+        assert await asyncio.to_thread(deploy, (str(file),), namespace="default", common=common) == 0
         await until("the job has all four halves", lambda: _is(running(client, "train-"), 4))
 
         resize = Function(name="resize", pod=pod(SIMULATED_CALL_S="0.2"), gpu=HALF, max_replicas=2, scaling=HASTY)
-        await deploy(client, resize, "default")
+        await publish(client, resize, "default")
         answered = asyncio.create_task(_load(cluster, calls=80, at_once=8))
         await until("two replicas serve, two trainers train", lambda: _both(client, 2, 2))
         assert await answered == 80
@@ -76,6 +89,10 @@ async def test_a_function_and_a_job_share_two_cards(tmp_path: Path) -> None:
         assert view.status.missing is None
         report = await audit(client)
         assert report.findings == ()
+        for name in ("default/train", "default/resize"):
+            assert await asyncio.to_thread(delete, name, wait=True, common=common) == 0
+        assert [row for row in await client.requests() if row.phase == "running"] == []
+        assert await functions(client) == []
 
 
 async def _is(number: Awaitable[int], wanted: int) -> bool:

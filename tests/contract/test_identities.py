@@ -8,18 +8,21 @@ import itertools
 import time
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from bus.auth import keys, serverconfig
 from bus.auth.callout import Gatekeeper, NotAdmitted
 from bus.client import NatsBus, connect
-from bus.protocol import BusUnavailable, NotPermitted
+from bus.protocol import BusUnavailable, NotPermitted, Received
 from contracts import subjects
 from contracts.identities import Identity, api_prefix, identity, inbox_prefix, role_of, values_of
 from contracts.messages import encode
 from contracts.outcomes import RequestEvent
 from contracts.subjects import CHANNELS, STREAMS, Channel
+from contracts.workloads import JobStatus, TrainerSpan
 from gpubus.client import Client
+from gpubus.trainer import trainer
 from tests.servers.natsd import NatsServer
 from tests.servers.process import wait_until
 
@@ -34,6 +37,7 @@ EVERYBODY = tuple(
         "monitor/gpu-1",
         "tenant/team-a",
         "worker/team-a.resize",
+        "trainer/team-a.bert",
         "operator",
         "viewer",
     )
@@ -234,6 +238,38 @@ async def test_a_worker_takes_the_calls_of_its_own_function_without_making_a_con
 def trick(target: str, asked: str) -> bytes:
     """A publish whose acknowledgement or answer goes where its author may not publish."""
     return b"PUB %b %b 1\r\nx\r\n" % (asked.encode(), target.encode())
+
+
+async def test_a_trainer_asks_hears_and_says_what_is_of_its_own_job() -> None:
+    """Its question crosses to the core and the answer back; of another job it hears nothing, and may not ask."""
+    status = JobStatus(
+        namespace="team-a", name="bert", phase="running", generation=3,
+        trainers=(TrainerSpan(first=0, last=1, state="known"),),
+    )  # fmt: skip
+    said: asyncio.Queue[Received] = asyncio.Queue()
+
+    async def answer(_: Received) -> bytes:
+        return encode(status)
+
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        server = await enter(guarded_server())
+        core = await enter(logged_in(server, identity("autoscaler")))
+        await enter(core.respond(subjects.JOB_NOW.wildcard, answer))
+        await enter(core.subscribe(subjects.CHECKPOINTED.wildcard, said.put))
+        bus = await enter(logged_in(server, identity("trainer/team-a.bert")))
+        me = await enter(trainer("bert", 1, namespace="team-a", bus=bus))
+        assert me.world is not None
+        assert (me.world.size, me.world.rank) == (2, 1)
+        gone = msgspec.structs.replace(status, generation=4, trainers=(TrainerSpan(first=1, last=1, state="leaving"),))
+        for job in ("other", "bert"):
+            subject = subjects.JOB_STATUS.subject(namespace="team-a", name=job)
+            await core.store(subject, encode(msgspec.structs.replace(gone, name=job)))
+        assert (await asyncio.wait_for(me.told(), 30)).generation == 4
+        me.checkpointed(7)
+        assert (await asyncio.wait_for(said.get(), 30)).subject == "gpubus.v1.checkpointed.team-a"
+        with pytest.raises(NotPermitted):
+            await bus.request(subjects.JOB_NOW.subject(namespace="team-a", name="other"), b"", timeout_s=2.0)
 
 
 async def test_an_answer_addressed_to_the_ledger_does_not_get_there() -> None:

@@ -21,8 +21,9 @@ from bus.protocol import Bus
 from contracts.messages import encode
 from contracts.outcomes import RequestEvent
 from contracts.requests import EnvVar, GpuAsk, PodTemplate
-from contracts.subjects import CHECKPOINTED, EVENTS, JOB_STATUS, SCALE, SHRINK_NOTICES, WORKLOADS
-from contracts.workloads import Checkpointed, Job, JobStatus, ScaleDecision, ShrinkNotice
+from contracts.subjects import EVENTS, JOB_STATUS, SCALE, WORKLOADS
+from contracts.workloads import Job, JobStatus, ScaleDecision
+from gpubus.trainer import Trainer, trainer
 from tests.contract.bus_worlds import World, collect
 from tests.contract.scheduler_rig import NAMESPACE, FakeCluster, Place, deciding
 from tests.servers.process import wait_until
@@ -151,6 +152,11 @@ async def test_a_job_grows_into_free_cards_and_shrinks_when_another_one_waits(pl
         assert replay(decision) == (decision.target, decision.rule)
 
 
+def of(place: Training, index: int) -> contextlib.AbstractAsyncContextManager[Trainer]:
+    """A trainer of the first job, as its program is one."""
+    return trainer("first", index, namespace=NAMESPACE, bus=place.bus)
+
+
 async def test_the_leader_stays_and_the_others_are_told_before_they_go(place: Training) -> None:
     """One that has checkpointed is withdrawn at once, an hour before its notice ends; the other when it says so."""
     await place.job("first", 1, 3, notice_s=3600)
@@ -158,19 +164,13 @@ async def test_the_leader_stays_and_the_others_are_told_before_they_go(place: Tr
     await place.submits("urgent", 1000)
     await place.submits("later", 1000)
     await place.until("urgent", "placed")
-    subject = SHRINK_NOTICES.subject(namespace=NAMESPACE, name="first")
-
-    async def told() -> bool:
-        return await place.bus.last(SHRINK_NOTICES.stream, subject) is not None
-
-    await wait_until(told, what="a notice")
-    last = await place.bus.last(SHRINK_NOTICES.stream, subject)
-    assert last is not None
-    notice = msgspec.json.decode(last.data, type=ShrinkNotice)
-    assert (notice.trainers, notice.target) == ((2,), 2)
-    said = Checkpointed(job="first", index=2, generation=notice.generation)
-    await place.bus.publish(CHECKPOINTED.subject(namespace=NAMESPACE), encode(said))
-    await place.until("later", "placed")
+    async with of(place, 2) as last, of(place, 0) as leader:
+        leaving = await asyncio.wait_for(last.told(), 30)
+        assert (leaving.target, leader.leaving) == (2, None)
+        assert leader.world is not None
+        assert (leader.world.members, leader.world.leader) == ((0, 1), True)
+        last.checkpointed(step=7)
+        await place.until("later", "placed")
 
     status = await place.until_job("first", "running", 2)
     assert [(span.first, span.last) for span in status.trainers] == [(0, 1)]

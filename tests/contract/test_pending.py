@@ -198,7 +198,7 @@ async def test_a_silent_node_takes_nothing_and_frees_nothing_and_is_back_with_on
     back = time.monotonic()
     await place.cluster.speak("gpu-1")
     await place.until("waits", "placed", timeout_s=2.0)
-    assert time.monotonic() - back < 1.0
+    assert time.monotonic() - back < 2.0
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

@@ -40,6 +40,10 @@ def reserved(name: str, share: int = 500, mib: int = 100) -> dict[str, Any]:
     return {"type": "reserved", "uid": f"u-{name}", "placement": {"node": NODE, "slices": [piece], "cpu_milli": 10}}
 
 
+def refused(name: str, sequence: int) -> dict[str, Any]:
+    return {"type": "refused", "namespace": "default", "name": name, "request_sequence": sequence, "refusals": []}
+
+
 def released(name: str, evidence: str = "ended") -> dict[str, Any]:
     return {"type": "released", "uid": f"u-{name}", "evidence": evidence}
 
@@ -74,7 +78,7 @@ class World:
             ],
             [accepted("a", 1), reserved("a")],
             [accepted("b", 2), reserved("b")],
-            [],
+            [refused("c", 5)],
             [{"type": "observed", "uid": "u-a", "phase": "bound"}],
             [{"type": "withdrawn", "uid": "u-b"}],
             [released("b")],
@@ -97,7 +101,7 @@ class World:
         self.events: list[dict[str, Any]] = [
             event("a", "placed", 3),
             event("b", "placed", 4),
-            event("c", "refused", request_sequence=5),
+            event("c", "refused", 5, request_sequence=5),
             event("a", "bound", 6),
             event("b", "withdrawn", 7),
             event("b", "ended", 8),
@@ -173,7 +177,77 @@ def three_halves(world: World) -> None:
     world.pods[:0] = running
 
 
+def marked(name: str, at: int, **more: Any) -> dict[str, Any]:
+    """A pod that tells which commit decided it; the uid is one for each decision."""
+    found = pod(name, node=NODE, uid=f"pod-{name}-{at}", **more)
+    found["metadata"]["annotations"]["gpubus.dev/sequence"] = str(at)
+    return found
+
+
+class Evicting(World):
+    """... and d, which is more important, asks a to leave, has its place, ends; and a is placed again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        asked = self.requests[6] = {**request("d", 1000), "priority_class": "high"}
+        self.records[8] = [{**accepted("d", 7, 1000), "request": asked}]
+        place = reserved("d", 1000)["placement"]
+        self.records += [
+            [{"type": "nominated", "uid": "u-d", "placement": place, "victims": ["u-a"], "why": "preempts"}],
+            [{**released("a", "gone"), "requeue": True}, reserved("d", 1000)],
+            [released("d"), reserved("a")],
+        ]
+        last = {"epoch": "e", "requests_through": 7}
+        self.commits += [{**last, "number": i, "predecessor": i - 1} for i in (10, 11, 12)]
+        told = (("d", "nominated", 10), ("a", "evicting", 10), ("a", "requeued", 11), ("d", "placed", 11))
+        self.events += [event(*each) for each in (*told, ("d", "ended", 12), ("a", "placed", 12))]
+        self.published = [(i + 1, sent) for i, sent in enumerate(self.requests)]
+        self.pods = [("ADDED", marked("a", 3)), *self.pods[2:], ("DELETED", marked("a", 3))]
+        self.pods += [("ADDED", marked("d", 11)), ("MODIFIED", marked("d", 11, phase="Succeeded"))]
+        self.pods += [("ADDED", marked("a", 12))]
+        self.summary = {"accepted": 3, "placed": 1, "pending": 0, "withdrawn": 0, "ended": 2}
+
+
+def test_a_history_in_which_somebody_had_to_leave_has_no_findings() -> None:
+    """Claim: a second decision, and a second pod, after it waited again; d held all of the card in between."""
+    assert judge(Evicting().history()) == []
+
+
+def equal_rank(world: World) -> None:
+    """Nobody named a class."""
+    world.records[8][0]["request"].pop("priority_class")  # the message is the same object
+
+
+def still_there(world: World) -> None:
+    """The first pod of a is not deleted."""
+    world.pods[:] = [change for change in world.pods if change != ("DELETED", marked("a", 3))]
+
+
 Break = Callable[[World], object]
+
+EVICTIONS: list[tuple[str, str, Break]] = [
+    ("eviction", "nobody told it to leave", lambda w: w.records[9][0].update(victims=[])),
+    ("eviction", "for one that is not more important", equal_rank),
+    ("eviction", "told twice", lambda w: w.records[9].append({**w.records[9][0], "uid": "u-d"})),
+    ("eviction", "who holds nothing", lambda w: w.records[9][0].update(victims=["u-a", "u-b"])),
+    ("eviction", "withdrawn, and waits again", lambda w: w.records[10].insert(0, {"type": "withdrawn", "uid": "u-a"})),
+    ("double-decision", "placed again and never released", lambda w: w.records[10].pop(0)),
+    ("over-commit", "its place is sold before it has gone", lambda w: w.records[9].append(w.records[10].pop())),
+    ("event", "that it waits again is not told", lambda w: w.events.remove(event("a", "requeued", 11))),
+    ("pods", "a second pod of the second decision", lambda w: w.pods.append(("ADDED", pod("a", node=NODE, uid="x")))),
+    ("pods", "the pod of the first decision comes again", lambda w: w.pods.append(("ADDED", marked("a", 3)))),
+    ("pods", "a pod of a decision that was never made", lambda w: w.pods.append(("ADDED", marked("a", 5)))),
+    ("release", "it waits again while its pod is there", still_there),
+]
+
+
+@pytest.mark.parametrize(("rule", "how", "breaking"), EVICTIONS, ids=[f"{rule}: {how}" for rule, how, _ in EVICTIONS])
+def test_every_fault_of_an_eviction_is_found(rule: str, how: str, breaking: Break) -> None:
+    """Claim: that history with one thing changed breaks the rule that is named."""
+    world = Evicting()
+    breaking(world)
+    assert rule in rules(world), how
+
 
 CASES: list[tuple[str, str, Break]] = [
     # --- the chain
@@ -219,12 +293,14 @@ CASES: list[tuple[str, str, Break]] = [
     ("unaccounted", "a message behind the last position", lambda w: w.requests.append(request("e"))),
     ("unaccounted", "an acceptance is lost", lambda w: w.records[8].clear()),
     ("unaccounted", "a dead letter is lost", lambda w: w.dead.clear()),
-    ("unaccounted", "a refusal is lost", lambda w: w.events.pop(2)),
+    ("unaccounted", "a refusal is lost", lambda w: w.records[4].clear()),
+    ("event", "a refusal is not told", lambda w: w.events.pop(2)),
+    ("event", "a refusal is told that nobody decided", lambda w: w.records[4].clear()),
     ("unaccounted", "a withdrawal is lost", lambda w: w.records[6].clear()),
     ("unaccounted", "another content under a living name", lambda w: w.requests.__setitem__(2, request("a", 7))),
     ("unaccounted", "the scheduler counts otherwise", lambda w: w.summary.update(pending=0, placed=2)),
-    ("two-fates", "accepted and refused", lambda w: w.events.append(event("a", "refused", request_sequence=1))),
-    ("two-fates", "refused twice", lambda w: w.events.append(event("c", "refused", request_sequence=5))),
+    ("two-fates", "accepted and refused", lambda w: w.records[4].append(refused("a", 1))),
+    ("two-fates", "refused twice", lambda w: w.records[4].append(refused("c", 5))),
     ("two-fates", "refused and buried", lambda w: w.dead.append({**w.dead[0], "origin_sequence": 5})),
     ("two-fates", "an answer to nobody", lambda w: w.dead.append({**w.dead[0], "origin_sequence": 99})),
     ("lost-publish", "acknowledged and not there", lambda w: w.published.append((8, request("z")))),
@@ -263,7 +339,7 @@ def test_every_rule_has_a_case() -> None:
     """Claim: no rule of the checker is there for show."""
     text = judge.__globals__["__doc__"]
     named = {line.split()[0] for line in text.splitlines() if line.startswith("    ") and not line.startswith("     ")}
-    assert {rule for rule, _, _ in CASES} >= named - {"findings", "..."}
+    assert {rule for rule, _, _ in (*CASES, *EVICTIONS)} >= named - {"findings", "..."}
 
 
 def test_a_log_that_is_no_json_is_a_finding_and_no_error() -> None:

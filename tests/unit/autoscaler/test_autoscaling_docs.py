@@ -65,7 +65,7 @@ def test_each_example_is_decided_as_the_page_says(row: Row) -> None:
 
 def test_the_page_shows_every_rule_in_its_order_and_every_limit() -> None:
     """A rule that is added or moved is added or moved there."""
-    assert [row.name for row in rows("rule")] == ["frozen", *(name for name, _ in RULES)]
+    assert [row.name for row in rows("rule")] == ["frozen", "rival", *(name for name, _ in RULES)]
     assert [row.name for row in rows("limit")] == LIMITS
 
 

@@ -1,4 +1,4 @@
-"""Slices of time × multiprocessors: where they fit, what they serve."""
+"""Slices of time × multiprocessors: where they fit."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.partition_cards import CardArea, Rule, choose
-from autoscaler.core.partitions import WHOLE, Rectangle, area_milli, free, place, place_all
-from autoscaler.core.profiles import (
-    Point,
-    Slices,
-    added,
-    capacity_of,
-    difference,
-    learned,
-    measured_milli,
-    most_efficient,
-    usable,
-)
+from autoscaler.core.partitions import WHOLE, Rectangle, free
+
+
+def place(taken: list[Rectangle], width: int, height: int) -> Rectangle | None:
+    """On the one card there is."""
+    found = choose([CardArea(uuid="A", taken=tuple(taken))], width, height)
+    return None if found is None else found.place
 
 
 def packed(slices: list[tuple[int, int]]) -> list[Rectangle]:
@@ -38,22 +33,6 @@ def rect(time: int, unit: int, width: int, height: int) -> Rectangle:
 def test_a_slice_leaves_two_maximal_rectangles() -> None:
     """The worked numbers of the module."""
     assert free([rect(0, 0, 400, 40)]) == (rect(0, 40, 1000, 60), rect(400, 0, 600, 100))
-
-
-def test_the_published_packing_fits_one_card() -> None:
-    """4 ResNet (40 % x 12 %), 2 RNNT (40 % x 24 %), 2 BERT (60 % x 50 %): one card where time sharing takes four."""
-    slices = [(400, 12)] * 4 + [(400, 24)] * 2 + [(600, 50)] * 2
-    places = [found for found in place_all((), slices) if found is not None]
-
-    assert [(found.width, found.height) for found in places] == slices
-    assert sum(found.area for found in places) == 98_400
-    assert not any(one.meets(other) for i, one in enumerate(places) for other in places[:i])
-    assert len(packed(slices)) == 7
-
-
-def test_what_finds_no_place_among_many_is_none_of_them() -> None:
-    """The others are placed nevertheless, in the caller's order."""
-    assert place_all((), [(1000, 10), (1000, 95)]) == (None, rect(0, 0, 1000, 95))
 
 
 def test_the_place_with_the_least_waste_is_taken() -> None:
@@ -80,18 +59,6 @@ def test_what_does_not_fit_has_no_place() -> None:
     assert place(taken, 1, 51) is None
     assert place(taken, 1000, 50) == rect(0, 50, 1000, 50)
     assert place([WHOLE], 1, 1) is None
-
-
-@pytest.mark.parametrize(("width", "height"), [(0, 50), (50, 0), (1001, 1), (1, 101)])
-def test_a_slice_larger_than_a_card_is_an_error(width: int, height: int) -> None:
-    """Named with the bounds."""
-    with pytest.raises(ValueError, match=r"sides are 1\.\.1000 thousandths and 1\.\.100 percent"):
-        place([], width, height)
-
-
-def test_area_is_rounded_up() -> None:
-    """A slice is never counted as nothing."""
-    assert (area_milli(400, 12), area_milli(1, 1), area_milli(1000, 100)) == (48, 1, 1000)
 
 
 SLICES = st.lists(
@@ -157,65 +124,3 @@ def test_affinity_as_published(
     found = choose(cards, 300, 100, affinity=tag, rule=rule)
 
     assert (found and found.card) == card
-
-
-def point(share: int, partition: int, rate: int, latency: int | None = None, model: str = "V100") -> Point:
-    return Point(model=model, share_milli=share, partition_percent=partition, rate_milli=rate, latency_ms=latency)
-
-
-SMALL, LARGE = point(250, 24, 30_000, 60), point(500, 24, 50_000, 35)
-TINY = point(100, 12, 2_000, 200)
-PROFILE = (TINY, SMALL, LARGE)
-
-
-def test_the_most_calls_per_area_win() -> None:
-    """30 per 6,000 against 50 per 12,000 and 2 per 1,200; of equals the smaller."""
-    assert most_efficient(PROFILE) == SMALL
-    assert most_efficient((point(500, 24, 60_000), SMALL)) == SMALL
-    assert most_efficient(()) is None
-
-
-def test_so_many_more_calls_take_so_many_slices() -> None:
-    """100 more: three of the efficient ones and for 10 the one that exceeds it least; 2 more take the tiny one."""
-    assert added(PROFILE, 100_000) == (Slices(point=SMALL, count=3), Slices(point=SMALL, count=1))
-    assert added(PROFILE, 92_000) == (Slices(point=SMALL, count=3), Slices(point=TINY, count=1))
-    assert added(PROFILE, 90_000) == (Slices(point=SMALL, count=3),)
-    assert added(PROFILE, 1) == (Slices(point=TINY, count=1),)
-    assert added(PROFILE, 0) == added((), 5) == ()
-
-
-def test_a_latency_keeps_slow_slices_out() -> None:
-    """Under 40 ms only the large one; a point without a latency keeps no promise."""
-    assert usable(PROFILE, "V100", 40) == (LARGE,)
-    assert usable((*PROFILE, point(1000, 100, 90_000)), "V100", 69) == (SMALL, LARGE)
-    assert added(usable(PROFILE, "V100", 40), 10_000) == (Slices(point=LARGE, count=1),)
-
-
-def test_one_card_model_says_nothing_about_another() -> None:
-    """S136: no point, no answer; the exact slice or nothing."""
-    assert usable(PROFILE, "A100") == ()
-    assert capacity_of(PROFILE, "A100", 250, 24) is None
-    assert capacity_of(PROFILE, "V100", 250, 25) is None
-    assert capacity_of(PROFILE, "V100", 250, 24) == 30_000
-
-
-def test_a_difference_within_a_fifth_is_none() -> None:
-    """Up and down; at no capacity any arrival is a difference."""
-    numbers = [(120, 100), (121, 100), (80, 100), (79, 100), (1, 0), (0, 0)]
-
-    assert [difference(*pair) for pair in numbers] == [0, 21, 0, -21, 1, 0]
-
-
-def test_a_new_measurement_replaces_the_old_one_of_its_slice() -> None:
-    """Of that slice of that model only."""
-    faster = point(250, 24, 33_000)
-
-    assert learned(PROFILE, faster) == (TINY, LARGE, faster)
-    assert learned(PROFILE, point(250, 24, 1, model="A100"))[:3] == PROFILE
-
-
-def test_a_rate_needs_a_hundred_calls() -> None:
-    """250 calls in 10 s at full load are 25 a second."""
-    assert measured_milli(250, 10_000) == 25_000
-    assert measured_milli(99, 10_000) is None
-    assert measured_milli(250, 0) is None

@@ -1,4 +1,4 @@
-"""Choosers of environments and cards, the two counting policies, and who owns which knob."""
+"""The two counting policies, and who owns which knob."""
 
 from __future__ import annotations
 
@@ -6,126 +6,38 @@ from typing import Any
 
 import pytest
 
-from autoscaler.core.choosers import (
-    CardSlots,
-    Environment,
-    any_of,
-    best_fit,
-    first_fit,
-    in_turn,
-    near_data,
-    off_node,
-    on_node,
-)
-from autoscaler.core.counters import MaxCount, Policy, Step, Watermark, on_deploy, on_finished, on_none_idle
+from autoscaler.core.counters import MAXCOUNT, WATERMARK
+from autoscaler.core.horizontal import decide
 from autoscaler.core.ownership import OWNERS, NoSuchKnob, answer_to_rival, may_write, owner_of
+from tests.unit.autoscaler.function_world import inputs
 
-A = CardSlots(uuid="A", node="g1", memory_mib=16_000, used_mib=10_000, ports=(4001, 4002))
-B = CardSlots(uuid="B", node="g2", memory_mib=16_000, ports=(5001, 5002))
-FULL = CardSlots(uuid="A", node="g1", memory_mib=16_000, used_mib=10_000, ports=(4001, 4002), busy=frozenset({0, 1}))
-
-
-@pytest.mark.parametrize(
-    ("memory", "cards", "best", "first"),
-    [
-        (4000, (A, B), "A", "A"),
-        (7000, (A, B), "B", "B"),
-        (6000, (A, B), "A", "A"),
-        (17_000, (A, B), None, None),
-        (4000, (FULL, B), "B", "B"),
-        (4000, (B, A), "A", "B"),
-        (4000, (), None, None),
-        (4000, (FULL,), None, None),
-    ],
-)
-def test_cards_are_chosen_by_memory_and_a_free_slot(
-    memory: int, cards: tuple[CardSlots, ...], best: str | None, first: str | None
-) -> None:
-    """The published vectors. A card without a free slot is no card."""
-    fits = best_fit(memory, cards), first_fit(memory, cards)
-
-    assert tuple(grant and grant.card for grant in fits) == (best, first)
+MAX, MARK = {"counted": MAXCOUNT}, {"counted": WATERMARK, "low": 2, "once": 1}
+POLICIES: list[tuple[str, dict[str, Any], int]] = [
+    ("maxcount begins with the minimum", {**MAX, "hot_ready": 0, "calls": 0, "min_replicas": 2}, 2),
+    ("or with none", {**MAX, "hot_ready": 0, "calls": 0}, 0),
+    ("one for each call that finds none idle", {**MAX, "hot_ready": 2, "calls": 4}, 4),
+    ("those that start count", {**MAX, "hot_ready": 1, "coming": 3, "calls": 4}, 4),
+    ("a replica with slots takes several", {**MAX, "hot_ready": 1, "calls": 9, "slots": 4}, 3),
+    ("up to its number", {**MAX, "high": 5, "hot_ready": 2, "calls": 9}, 5),
+    ("or the function's", {**MAX, "high": 50, "max_replicas": 4, "hot_ready": 2, "calls": 9}, 4),
+    ("none is taken away", {**MAX, "hot_ready": 7, "calls": 0}, 7),
+    ("one that is lost is made again", {**MAX, "hot_ready": 6, "calls": 0, "last_target": 7}, 7),
+    ("one that ended is not", {**MAX, "once": 1, "hot_ready": 6, "calls": 0, "last_target": 7}, 6),
+    ("unknown calls add nothing", {**MAX, "hot_ready": 2, "calls": None}, 2),
+    ("watermark begins at the high mark", {**MARK, "high": 9, "hot_ready": 0, "calls": 0}, 9),
+    ("also where nothing is low", {**MARK, "low": 0, "high": 9, "hot_ready": 0, "calls": 0}, 9),
+    ("within the function's maximum", {**MARK, "high": 9, "max_replicas": 4, "hot_ready": 0, "calls": 0}, 4),
+    ("at the low mark it leaves it", {**MARK, "high": 9, "hot_ready": 2, "calls": 0, "last_target": 3}, 2),
+    ("below it fills up", {**MARK, "high": 9, "hot_ready": 1, "calls": 0, "last_target": 2}, 9),
+    ("and adds for calls besides", {**MARK, "high": 9, "hot_ready": 3, "calls": 5, "last_target": 3}, 5),
+    ("up to the mark", {**MARK, "high": 9, "hot_ready": 3, "calls": 50, "last_target": 3}, 9),
+]
 
 
-def test_of_equal_cards_the_first_is_taken() -> None:
-    """In the order of the caller, not of a hash."""
-    twin = CardSlots(uuid="C", node="g3", memory_mib=16_000, ports=(6001,))
-
-    assert [best_fit(1, order).card for order in ((B, twin), (twin, B)) if best_fit(1, order)] == ["B", "C"]  # type: ignore[union-attr]
-
-
-def test_a_grant_names_the_first_free_slot_and_the_port_of_its_worker() -> None:
-    """As the node told it, not counted up from a constant."""
-    half = CardSlots(uuid="A", node="g1", memory_mib=16_000, ports=(4001, 4777), busy=frozenset({0}))
-    grant = best_fit(100, (half,))
-
-    assert grant is not None
-    assert (grant.slot, grant.port, grant.memory_mib, grant.node) == (1, 4777, 100, "g1")
-
-
-IDLE = [Environment(name="a", node="n1"), Environment(name="b", node="n2"), Environment(name="c", node="n2")]
-
-
-def name_of(environment: Environment | None) -> str | None:
-    return None if environment is None else environment.name
-
-
-def test_a_call_goes_to_where_its_data_lies() -> None:
-    """If there is data, and somebody idle there; else to any."""
-    assert name_of(near_data(IDLE, 0, previous_node="n2", uploads=1)) == "b"
-    assert name_of(near_data(IDLE, 2, previous_node="n2", uploads=0)) == "c"
-    assert name_of(near_data(IDLE, 0, previous_node="n9", uploads=1)) == "a"
-    assert name_of(near_data(IDLE, 1, uploads=1)) == "b"
-    assert near_data([], 5, previous_node="n2", uploads=1) is None
-
-
-def test_chance_comes_from_outside() -> None:
-    """Any whole number picks somebody."""
-    assert [name_of(any_of(IDLE, chance)) for chance in (0, 4, -1)] == ["a", "b", "c"]
-    assert any_of([], 3) is None
-
-
-def test_forced_and_refused_locality() -> None:
-    """For experiments: only there, only elsewhere."""
-    assert (name_of(on_node(IDLE, "n2")), name_of(off_node(IDLE, "n1"))) == ("b", "b")
-    assert (on_node(IDLE, "n3"), off_node(IDLE[:1], "n1")) == (None, None)
-
-
-def test_in_turn_works_with_one_node() -> None:
-    """The ring of one node is that node."""
-    assert [name_of(in_turn(IDLE, last)) for last in ("", "n1", "n2")] == ["a", "b", "a"]
-    assert name_of(in_turn(IDLE[:1], "n1")) == "a"
-    assert in_turn([], "n1") is None
-
-
-ENDING = Watermark(low=2, reuse=False)
-POLICIES: list[tuple[str, Policy, str, tuple[int, ...], Step]] = [
-    ("maxcount deploys the minimum", MaxCount(), "deploy", (2, 20), Step(count=2, start=2)),
-    ("unless told not to", MaxCount(deploy_min=False), "deploy", (2, 20), Step(count=0)),
-    ("never beyond the function's maximum", MaxCount(), "deploy", (9, 4), Step(count=4, start=4)),
-    ("watermark deploys the high mark", Watermark(high=9), "deploy", (0, 20), Step(count=9, start=9)),
-    ("within the function's maximum", Watermark(high=9), "deploy", (0, 4), Step(count=4, start=4)),
-    ("maxcount adds one", MaxCount(highest=3), "none", (2, 20), Step(count=3, start=1)),
-    ("up to its number", MaxCount(highest=3), "none", (3, 20), Step(count=3)),
-    ("or the function's", MaxCount(), "none", (4, 4), Step(count=4)),
-    ("or not at all", MaxCount(no_scaleup=True), "none", (0, 20), Step(count=0)),
-    ("watermark adds one", Watermark(high=9), "none", (8, 20), Step(count=9, start=1)),
-    ("up to the mark", Watermark(high=9), "none", (9, 20), Step(count=9)),
-    ("maxcount keeps", MaxCount(), "finished", (3, 20), Step(count=3)),
-    ("or ends", MaxCount(reuse=False), "finished", (3, 20), Step(count=2, end=True)),
-    ("watermark keeps, and one that is kept is counted", Watermark(low=2), "finished", (3, 20), Step(count=3)),
-    ("watermark ends one", ENDING, "finished", (3, 20), Step(count=2, end=True)),
-    ("and fills up below the low mark", ENDING, "finished", (2, 20), Step(count=9, start=8, end=True)),
-    ("within the function's maximum too", ENDING, "finished", (2, 4), Step(count=4, start=3, end=True)),
-    ("never below none", Watermark(reuse=False), "finished", (0, 20), Step(count=0, end=True)),
-]  # fmt: skip
-EVENTS: dict[str, Any] = {"deploy": on_deploy, "none": on_none_idle, "finished": on_finished}
-
-
-@pytest.mark.parametrize(("claim", "policy", "event", "numbers", "step"), POLICIES, ids=[row[0] for row in POLICIES])
-def test_counting_policies(claim: str, policy: Policy, event: str, numbers: tuple[int, ...], step: Step) -> None:
-    """Per function, with a real maximum."""
-    assert EVENTS[event](policy, *numbers) == step
+@pytest.mark.parametrize(("claim", "given", "target"), POLICIES, ids=[row[0] for row in POLICIES])
+def test_counting_policies(claim: str, given: dict[str, Any], target: int) -> None:
+    """Per function, with a real maximum; the load that inputs() tells has no say."""
+    assert decide(inputs(**given)).target == target
 
 
 def test_every_knob_has_one_owner_in_each_mode() -> None:
@@ -162,7 +74,7 @@ def test_two_scalers_never_own_one_number() -> None:
 def test_nobody_writes_what_nobody_owns() -> None:
     """An unknown knob is an error to ask for and closed to write."""
     assert not may_write("people", "function", "colour")
-    with pytest.raises(NoSuchKnob, match="function has no knob 'colour'; it has: replicas, bounds, warm, partition"):
+    with pytest.raises(NoSuchKnob, match="function has no knob 'colour'; it has: replicas, bounds, warm, slice"):
         owner_of("function", "colour")
 
 

@@ -12,6 +12,7 @@ from autoscaler.core.elastic_life import Sight, step
 from autoscaler.core.elastic_target import HISTORY, Stale, begun, impatient, retarget
 from autoscaler.core.elastic_trainers import (
     Trainer,
+    is_leaving,
     pack,
     probe_of,
     request_of,
@@ -20,7 +21,7 @@ from autoscaler.core.elastic_trainers import (
     unpack,
 )
 from contracts.requests import EnvVar, GpuAsk, PodTemplate
-from contracts.workloads import Job, JobStatus
+from contracts.workloads import Job, JobStatus, TrainerSpan
 
 NOW = 1_000_000
 POD = PodTemplate(image="train")
@@ -93,8 +94,8 @@ def test_one_trainer_alone_is_no_gang() -> None:
             "name of 50 characters: its trainers' names would have 57, at most 50",
         ),
         (
-            msgspec.structs.replace(job(), pod=PodTemplate(image="i", env=(EnvVar(name="A"),) * 127)),
-            "pod.env of 127 variables: at most 126, two are added",
+            msgspec.structs.replace(job(), pod=PodTemplate(image="i", env=(EnvVar(name="A"),) * 125)),
+            "pod.env of 125 variables: at most 124, four are added",
         ),
     ],
 )
@@ -112,12 +113,23 @@ def test_a_trainer_is_told_its_job_and_index_and_not_how_many_there_are() -> Non
     assert [(v.name, v.value) for v in request_of(job(), start(job()), 0).pod.env] == [
         ("JOB_NAME", "bert"),
         ("TRAINER_INDEX", "0"),
+        ("JOB_NAMESPACE", start(job()).namespace),
     ]
     assert [(v.name, v.value) for v in request_of(own, start(own), 0).pod.env] == [
         ("JOB_NAME", "mine"),
         ("TRAINER_INDEX", "0"),
+        ("JOB_NAMESPACE", start(job()).namespace),
     ]
     assert probe_of(job()).name == "bert-t"
+
+
+def test_only_a_trainer_that_was_told_to_go_is_leaving() -> None:
+    """A word that somebody has saved its work is no answer before that."""
+    spans = (TrainerSpan(first=0, last=1, state="known"), TrainerSpan(first=2, last=2, state="leaving"))
+    status = msgspec.structs.replace(start(job()), trainers=spans)
+
+    assert [is_leaving(status, index) for index in (0, 2, 3)] == [False, True, False]
+    assert not is_leaving(None, 0)
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------

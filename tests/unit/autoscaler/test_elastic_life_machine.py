@@ -111,8 +111,8 @@ class Life(RuleBasedStateMachine):
         """Left alone it comes to rest, and then a round changes nothing."""
         if not hasattr(self, "status"):
             return
-        self.now += 1_000_000  # every notice has ended
         for _ in range(40):
+            self.now += 1_000_000  # every notice has ended, also one that is given only now
             self.look()
             for name, sight in self.cluster.items():
                 after: dict[Sight, Sight] = {"pending": "running", "placed": "running", "going": "lost"}

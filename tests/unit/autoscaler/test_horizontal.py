@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autoscaler.core.faults import faults
 from autoscaler.core.horizontal import RULES, decide, wanted
 from autoscaler.core.numbers import Inputs, Memory
-from autoscaler.core.record import after_restart, inputs_of, message, next_look_ms, replay
+from autoscaler.core.record import after_restart, inputs_of, message, replay
 from autoscaler.core.replicas import Counts
 from autoscaler.core.windows import Samples
 from contracts.messages import encode
@@ -24,6 +24,7 @@ BEGAN_WITH_9 = {"period_target": 9, "period_since_ms": 990_000}
 ROWS: list[tuple[str, Inputs, int, str]] = [
     ("frozen: nothing moves, whatever the load", inputs(90_000, frozen=1), 3, "frozen"),
     ("frozen beats the maximum", inputs(frozen=1, max_replicas=1), 3, "frozen"),
+    ("S134: a rival is not fought", inputs(90_000, rival=1), 3, "rival"),
     ("off by maximum", inputs(max_replicas=0), 0, "off"),
     ("off by hand, though a minimum is given", inputs(fixed=0, min_replicas=2), 0, "off"),
     ("fixed: load does not matter", inputs(90_000, fixed=5), 5, "fixed"),
@@ -33,6 +34,8 @@ ROWS: list[tuple[str, Inputs, int, str]] = [
     ("S134: and stands for a window", inputs(last_target=7, adopt=1, adopted_until_ms=1_000_001), 7, "adopted"),
     ("S134: not longer", inputs(last_target=7, adopted_until_ms=1_000_000), 4, "down"),
     ("S134: a number by hand is reverted", inputs(by_hand=7), 3, "steady+reverted"),
+    ("calls are counted", inputs(90_000, counted=1, calls=5), 5, "maxcount"),
+    ("a low water", inputs(0, counted=2, low=4, high=6, calls=0), 6, "watermark"),
     ("S154, S158: the first call wakes one", inputs(0, hot_ready=0, busy=0, waiting=1), 1, "wake"),
     ("S158: twenty calls wake one", inputs(20_000, hot_ready=0, busy=0, waiting=20), 1, "wake"),
     ("S158: and one only", inputs(20_000, hot_ready=0, coming=1, busy=0, waiting=20, last_target=1), 1, "waking"),
@@ -100,7 +103,7 @@ def test_every_rule_is_in_the_table() -> None:
     """A rule without an example is one nobody has seen fire."""
     shown = {row[3].split("+")[0] for row in ROWS}
 
-    assert shown == {name for name, _ in RULES} | {"frozen"}
+    assert shown == {name for name, _ in RULES} | {"frozen", "rival"}
 
 
 def some_inputs() -> st.SearchStrategy[Inputs]:
@@ -197,18 +200,6 @@ def test_a_restart_keeps_what_was_wanted_not_what_fitted() -> None:
     assert decided.target == 2
     assert after_restart(decided) == Memory(target=5)
     assert after_restart(None) == Memory()
-
-
-def test_the_next_look_is_when_time_alone_can_change_the_answer() -> None:
-    """The end of a delay, a grace, a panic, a period; the maximum of nothing is nothing."""
-    now = 1_000_000
-    lower = inputs(100, lower_since_ms=now - 1000, period_since_ms=now - 14_000)
-    idle = inputs(0, busy=0, idle_since_ms=now - 50_000, lower_since_ms=None, hot_ready=1, period_since_ms=now - 1)
-    silent = inputs(None, silent_ms=290_000, lower_since_ms=None)
-
-    assert next_look_ms(lower, decide(lower)) == now + 1000
-    assert next_look_ms(idle, decide(idle)) == now + 10_000
-    assert next_look_ms(silent, decide(silent)) == now + 10_000
 
 
 FAULTS: list[tuple[dict[str, Any], str]] = [

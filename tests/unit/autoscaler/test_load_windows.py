@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.readings import Counter, Report, observe, rate_milli, waiting_rate_milli
-from autoscaler.core.windows import Average, Sample, Samples, add, average, is_full, silent_ms
+from autoscaler.core.windows import Average, Sample, Samples, add, average, fills, silent_ms
 
 S = 1000
 
@@ -47,15 +47,15 @@ def test_a_window_is_full_when_four_fifths_of_it_are_known() -> None:
     """Forty-seven seconds of sixty are too few, forty-eight are enough."""
     almost = told(*((t, 1) for t in range(48)))
 
-    assert not is_full(almost, 47 * S, 60 * S)
-    assert is_full(almost, 48 * S, 60 * S)
+    assert not fills(average(almost, 47 * S, 60 * S), 60 * S)
+    assert fills(average(almost, 48 * S, 60 * S), 60 * S)
 
 
 def test_a_source_that_fails_every_other_time_still_fills_the_window() -> None:
     """Readings each 2 s, half of them lost: four seconds between two, and a sample speaks for six."""
     samples = told(*((t, 5 if t % 4 else None) for t in range(0, 62, 2)))
 
-    assert is_full(samples, 60 * S, 60 * S)
+    assert fills(average(samples, 60 * S, 60 * S), 60 * S)
     assert average(samples, 60 * S, 60 * S).load_milli == 5 * S
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.core.names import free_names, replica_index, replica_name
-from autoscaler.core.order import deletion_order, log2_age, to_delete
-from autoscaler.core.replicas import Counts, Replica, counts, minimum_of_label, next_batch, wanted_replicas
+from autoscaler.core.order import deletion_order, log2_age
+from autoscaler.core.replicas import Counts, Replica, counts, next_batch, wanted_replicas
 
 NOW_MS = 10_000_000
 
@@ -48,25 +48,6 @@ def up(name: str, **fields: Any) -> Replica:
 def test_the_wanted_number_by_hand(minimum: int | None, replicas: int | None, wanted: int | None) -> None:
     """Each row of the table; off wins over the minimum, and a minimum of zero is none."""
     assert wanted_replicas(minimum, replicas) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "minimum"),
-    [
-        (None, None),
-        ("", None),
-        ("2", 2),
-        ("0", None),
-        ("-1", None),
-        ("1.5", None),
-        ("two", None),
-        ("+4", 4),
-        ("²", None),
-    ],
-)
-def test_the_label_counts_only_as_a_whole_number_above_zero(text: str | None, minimum: int | None) -> None:
-    """What does not parse is no minimum, and no error."""
-    assert minimum_of_label(text) == minimum
 
 
 def test_batches_double_until_all_are_made() -> None:
@@ -253,12 +234,3 @@ def test_the_order_is_one_order(replicas: list[Replica], chance: Any) -> None:
     assert sorted(r.name for r in deletion_order(replicas, NOW_MS)) == sorted(
         r.name for r in replicas if r.phase != "Failed"
     )
-
-
-def test_fewer_than_none_deletes_nothing_and_more_than_all_deletes_all() -> None:
-    """The count is bounded on both sides."""
-    replicas = [up("a"), up("b", ready=False)]
-
-    assert to_delete(replicas, -1, NOW_MS) == ()
-    assert [r.name for r in to_delete(replicas, 1, NOW_MS)] == ["b"]
-    assert len(to_delete(replicas, 9, NOW_MS)) == 2

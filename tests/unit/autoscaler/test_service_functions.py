@@ -15,6 +15,7 @@ from contracts.functions import FunctionStatus, ScalingSwitch
 from contracts.messages import encode
 from contracts.subjects import CALLS, REQUESTS, SCALING_SWITCH, WORKLOADS
 from contracts.units import request_key
+from contracts.workloads import Promotion
 from gpubus.gateway import CallGaveUp, CallLate, Gateway, gateway
 from gpubus.worker import InHand
 from tests.contract.functions_rig import NAMESPACE, FunctionsWorld, function, functions_world, scaling
@@ -89,6 +90,21 @@ async def test_what_cannot_be_placed_is_not_asked_for_and_what_is_missing_is_tol
         await asyncio.gather(*calls)
 
 
+async def test_of_two_functions_that_reach_for_the_last_card_one_gets_it_and_the_other_lets_go() -> None:
+    """Both were told that there is room. The placement in the ledger is the reservation: who has none lets go."""
+    async with world() as (made, _):
+        await asyncio.gather(*(made.deploy(function(f, share_milli=1000, min_replicas=1)) for f in ("f", "g")))
+        for _ in range(2000):
+            await asyncio.sleep(0.01)
+            if made.autoscaler.state.totals.withdrawn:
+                break
+        await asyncio.sleep(3)
+        statuses = [await made.status("f"), await made.status("g")]
+        assert sorted((status.ready, missing(status)) for status in statuses) == [(0, 1), (1, 0)]
+        assert not made.autoscaler.state.pending
+        assert (made.autoscaler.state.totals.accepted, made.autoscaler.state.totals.withdrawn) == (2, 1)
+
+
 async def test_a_replica_whose_node_is_lost_is_not_asked_for_until_there_is_another_place() -> None:
     """S138: it never waits in the scheduler's queue."""
     async with world() as (made, calling):
@@ -147,6 +163,27 @@ async def test_a_warm_replica_takes_over_without_a_cold_start_and_is_replaced_be
         assert asyncio.get_running_loop().time() - began < 0.05, "at once, not at the next look"
         await made.until("f", "another stands by", lambda s: (s.ready, s.warm) == (1, 1))
         assert made.pods.created[:2] == ["f-0", "f-1"]
+
+
+@pytest.mark.parametrize(("rule", "first"), [("steadiest", "f-1"), ("best-fit", "f-0")])
+async def test_the_function_says_which_warm_replica_serves_next(rule: Any, first: str) -> None:
+    """Two stand by alike, each on a card of its own, and one of the cards is shared with somebody: that is the fit."""
+    async with world(cards=2) as (made, calling):
+        await made.deploy(function("f", share_milli=600, warm_replicas=2, promotion=Promotion(rule=rule)))
+        await made.until("f", "two stand by", lambda s: s.warm == 2)
+        await made.bus.store(REQUESTS.subject(namespace=NAMESPACE), json.dumps(request("train", 400)).encode())
+        await asyncio.sleep(5)
+        assert card_of(made, "train") == card_of(made, "f-0") != card_of(made, "f-1")
+        await calling.call("f", "x")
+        await made.until("f", "one serves", lambda s: s.ready == 1)
+        assert [name for name, calls in sorted(made.pods.running.items()) if calls.phase == "ready"] == [first]
+
+
+def card_of(made: FunctionsWorld, name: str) -> str:
+    """Where the ledger has placed it."""
+    placed = made.autoscaler.state.requests[made.autoscaler.state.by_key[request_key(NAMESPACE, name)]].placement
+    assert placed is not None
+    return placed.slices[0].card
 
 
 async def test_a_warm_replica_gives_way_to_somebody_who_waits_for_its_card() -> None:

@@ -70,6 +70,15 @@ def test_what_was_heard_of_a_life_before_says_nothing_about_this_one() -> None:
     assert [r.ready for r in look(state, word("f-0", worker="w2"), after, 20).replicas] == [True]
 
 
+def test_a_process_that_was_restored_is_believed_under_its_own_name() -> None:
+    """S141: it counts its reports from the start again, and is heard at once because its name is another one."""
+    before = word("f-0", sequence=900)["f-0"]
+    restored = WorkerReport(worker="w2", replica="f-0", phase="ready", sequence=1, in_flight=1)
+    copied = WorkerReport(worker="w", replica="f-0", phase="ready", sequence=1, in_flight=1)
+    assert heard(before, restored, 10).report == restored
+    assert heard(before, copied, 10).report == before.report, "an older word of the same process"
+
+
 def test_after_a_restart_the_worker_knows_what_it_was_told() -> None:
     """A replica made warm and promoted since is hot; without a word it is what its pod says."""
     state = ledger(("u0", replica("f-0", warm=True), {}))

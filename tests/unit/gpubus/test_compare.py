@@ -18,6 +18,8 @@ from gpubus.simulate.paired import Paired, paired
 from gpubus.simulate.plan import Done, Horizon, Job, Plan
 from gpubus.simulate.protocol import Curve, Point
 from gpubus.simulate.results import Result, results
+from scheduler import policyfile
+from scheduler.core.policies import POLICIES
 
 T4 = Model(name="T4", memory_mib=15_360, reserved_mib=0)
 
@@ -295,3 +297,39 @@ def test_wrong_flags_end_in_one_line(
     last = capsys.readouterr().err.splitlines()[-1]
 
     assert (code, words in last) == (2, True), last
+
+
+def test_decisions_that_a_policy_could_not_make_are_counted_and_named(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Claim: beside the numbers, whatever the form, and once a policy; also when it wanted to end the program."""
+    (tmp_path / "quitter.py").write_text(
+        "def score(request, node, taken):\n"
+        "    if node.name not in ('empty', 'half', 'full', 'bare'):\n"
+        "        raise SystemExit(3)\n"
+        "    return 1\n"
+    )
+
+    def run(command: str, form: str) -> str:
+        try:
+            assert main([command, *files, *others[command], "--policy", str(tmp_path / "quitter.py"), "-o", form]) == 0
+        finally:
+            POLICIES.pop("quitter", None)
+            policyfile._loaded.pop("quitter", None)
+        return capsys.readouterr().out.replace("\n", " ")
+
+    others = {"compare": ["--policy", "first-fit"], "simulate": []}
+    told = "made by the default policy in place of quitter: quitter: raised SystemExit: 3"
+    assert [told in run(command, form) for command in others for form in ("table", "markdown")] == [True] * 4
+    (found,) = json.loads(run("simulate", "json"))["instead"]
+    assert (found["policy"], found["decisions"] > 0) == ("quitter", True)
+
+
+def test_when_no_pod_is_left_the_reason_is_told(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Claim: with and without --skip-bad, by line, column and bound."""
+    (tmp_path / "t.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1000,1024,99,1000\n")
+    for extra in ([], ["--skip-bad"]):
+        assert main(["simulate", *files, *extra]) == 2
+        assert "t.csv line 2: p: num_gpu is 99, and no node" in capsys.readouterr().err.replace("\n", " ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from contracts.messages import encode
@@ -151,13 +152,26 @@ def test_faults_come_at_their_rate_and_in_their_proportion() -> None:
     assert list(offers.faults(Faults(), nodes=100, until_ms=HOUR_MS, seed=1)) == []
 
 
-def test_a_pod_without_a_lifetime_is_told_or_takes_one_by_name() -> None:
-    """With the line, and the flag that helps."""
-    row = PodRow(name="a", cpu_milli=1, memory_mib=1, cards=1, share_milli=1, line=7)
+def test_a_pod_without_a_lifetime_is_told_or_takes_one_by_name_or_by_cards() -> None:
+    """With the line, and the flag that helps; of those with as many cards one is drawn by the name alone."""
+    row = PodRow(name="a", cpu_milli=1, memory_mib=1, cards=2, share_milli=1000, line=7)
+    pairs = [msgspec.structs.replace(row, name=name, life_s=life) for name, life in (("x", 9.0), ("y", 8.0))]
+    single = msgspec.structs.replace(row, name="z", cards=1, life_s=7.0)
+    others = [*pairs, single]
 
     with pytest.raises(UsageError, match=r"t line 7: a has no deletion_time.*--lifetimes"):
         offers.lives([row], "t")
-    assert offers.lives([row], "t", {"a": 9.0})[0].life_s == 9.0
+    with pytest.raises(UsageError, match=r"by name or by number of cards"):
+        offers.lives([row], "t", [single])
+    assert offers.lives([row], "t", [*others, msgspec.structs.replace(row, life_s=6.0)])[0].life_s == 6.0
+    found = {
+        name: offers.lives([msgspec.structs.replace(row, name=name)], "t", others)[0].life_s for name in "abcdefgh"
+    }
+    again = {
+        name: offers.lives([msgspec.structs.replace(row, name=name)], "t", others[::-1])[0].life_s for name in found
+    }
+    assert set(found.values()) == {8.0, 9.0}
+    assert again == found
 
 
 # --- generated workloads ----------------------------------------------------------------------------------------------

@@ -109,6 +109,18 @@ def test_explain_of_a_placed_request_shows_where_and_why() -> None:
     """)
 
 
+def test_explain_of_a_placed_request_says_what_keeps_its_pod_and_what_became_of_a_resize() -> None:
+    """A line for each, below the decision; without any there is none."""
+    reasons = (
+        Reason(code="kubernetes", text="ImagePullBackOff"),
+        Reason(code="resize", text="its last resize was put back: no room"),
+    )
+    shown = [line for line in text(*explanation(replace(PLACED, reasons=reasons))).splitlines() if "note" in line]
+
+    assert shown == ["note      ImagePullBackOff", "note      its last resize was put back: no room"]
+    assert "note" not in text(*explanation(PLACED))
+
+
 def test_explain_of_a_pending_request_shows_needed_free_and_the_nearest_change() -> None:
     """A number that is not known is a question mark, never zero."""
     shown = text(*explanation(PENDING))

@@ -224,6 +224,7 @@ def test_means_stand_beside_the_published_ones() -> None:
     assert (full.mean, full.published, end.mean, end.published) == (95.2, 95.5, 96.2, 96.5)
     assert (round(full.difference or 0, 9), round(full.spread or 0, 4)) == (-0.3, 0.2828)
     assert [(mark.published, mark.difference, mark.spread) for mark in packing.marks] == [(None, None, None)] * 2
+    assert published_of(PUBLISHED, "p.csv", 1.3, seeds=(43,))[("t", "fgd", 100)] == 96.0
     assert published[("u", "best-fit", 100)] == 93.0
     assert ("u", "best-fit", 130) not in published
 
@@ -330,8 +331,9 @@ def test_ctrl_c_keeps_the_runs_that_are_through(
         (["--ratio", "nan"], "--ratio nan"),
         (["--plot", "curves.gif"], "--plot curves.gif: the name ends in .png"),
         (["--published", "no-such-file"], "no-such-file"),
-        (["--csv", "no/such/folder.csv"], "--csv no/such/folder.csv"),
+        (["--csv", "no/such/folder.csv"], "--csv no/such/folder.csv: there is no folder no/such"),
         (["--mix", "oracle"], "--mix"),
+        (["--draws", "published", "--load", "1.0"], "--draws published goes with --trace and without --load"),
     ],
 )
 def test_wrong_flags_end_in_one_line(

@@ -101,8 +101,8 @@ def test_strangers_are_named_and_all_are_counted() -> None:
     assert strangers_of(found) == [Stranger(node="n1", card="GPU-a", pid=30, command="miner", memory_mib=700)]
     assert listed(found) == Listed(ours=1, nobodys=1, unknown=1, heard=1)
     assert text(strangers(strangers_of(found)), processes(listed(found))) == [
-        "NODE  CARD   PID  PROGRAM  MEMORY",
-        "n1    GPU-a  30   miner    700 MiB",
+        "NODE  CARD   PID  PROGRAM  MEMORY   OF",
+        "n1    GPU-a  30   miner    700 MiB  -",
         "on cards 1 processes of requests, 1 of nobody, 1 unknown  (as 1 monitors said)",
     ]
 
@@ -129,8 +129,8 @@ def test_top_shows_use_strangers_and_the_real_processes_of_a_local_installation(
         "team       p-e-2-0  n1    3     500/1000  ?     ?        ?/8000 MiB     ?         ?          ?",
         "",
         "processes of nobody:",
-        "NODE  CARD   PID  PROGRAM  MEMORY",
-        "n1    GPU-a  30   miner    700 MiB",
+        "NODE  CARD   PID  PROGRAM  MEMORY   OF",
+        "n1    GPU-a  30   miner    700 MiB  -",
         "",
         "this machine, real: scheduler 12.5 % 60 MiB   (cards and pods are simulated)",
     ]

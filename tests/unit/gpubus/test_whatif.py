@@ -9,20 +9,24 @@ import pytest
 
 from bus.ledger import snapshot
 from bus.ledger.state import LedgerState
-from contracts.decisions import Accepted, Record
+from contracts.decisions import Accepted, Nominated, Record
 from contracts.messages import encode
 from contracts.quotas import NamespaceQuota
 from contracts.requests import PodRequest
 from contracts.units import NamespaceName, RequestUid
 from gpubus import ledgerfile
 from gpubus.cli import main
+from gpubus.cli.common import show_all
 from gpubus.decideagain import decide_again
 from gpubus.errors import UsageError
 from gpubus.ledgerfile import Log
+from gpubus.render.again import again
+from gpubus.render.whatif import what_if as drawn
 from gpubus.whatif import Changes, Fate, policy_of, what_if
 from scheduler.core.placer import Placer
 from tests.builders import history
 from tests.builders.ledger import Request, node, request
+from tests.builders.scene import Scene
 
 
 class Written:
@@ -220,6 +224,38 @@ def test_a_decision_that_was_tampered_with_does_not(written: Written) -> None:
     assert not found.equal
     assert found.again is not None
     assert found.again.rationale.feasible_nodes == 2
+
+
+def test_a_place_that_is_kept_is_looked_for_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nominated behind a victim: equal; by rules of another version: neither equal nor a difference."""
+    scene = Scene(node("n1").gpus(1)).submit(request("v").fields(priority_class="low"))
+    scene.submit(request("h").fields(priority_class="high")).judge()
+    stored = tuple((m.sequence, bytes(m.data)) for m in scene.log.messages)
+    at = next(at for commit, at in scene.log.commits for record in commit.records if isinstance(record, Nominated))
+    old = tuple(
+        (sequence, data.replace(b'"why":"preempts","version":1', b'"why":"preempts"')) for sequence, data in stored
+    )
+    (now,) = decide_again(Log(pool="default", begin=None, stored=stored), at).decisions
+    (then,) = decide_again(Log(pool="default", begin=None, stored=old), at).decisions
+
+    assert (now.name, now.equal, now.unknown) == ("h", True, "")
+    assert (then.equal, then.unknown) == (False, "nominations version 0")
+    show_all(again(decide_again(Log(pool="default", begin=None, stored=old), at)))
+    assert "1 other told to leave" in (told := capsys.readouterr().out)
+    assert "nominations version 0 is not known here" in told
+
+
+def test_a_move_that_makes_room_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table: who moves, from where to where, and who starts then; and that nobody is moved by asking."""
+    scene = Scene(*(node(name).gpus(1).labels(on=name) for name in ("n1", "n2")))
+    for name, share, on in (("fixed", 500, "n1"), ("guard", 600, "n2")):
+        scene.submit(request(name).share(share).gpu_memory(1).select(on=on))
+    scene.submit(request("loose").share(400).gpu_memory(1)).seen("guard", "ended").submit(request("big"))
+    show_all(drawn(what_if(scene.log.state, Changes(moves=True))))
+    told = capsys.readouterr().out
+    assert "1 move would make room" in told
+    assert "nobody is moved by this" in told
+    assert told.split("ON CARDS")[1].split()[:4] == ["ns/loose", "n2", "n1", "ns/big"]
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
