@@ -60,10 +60,11 @@ test: $(VENV)/.dev $(VENV)/.warm ## everything, on real servers: up to 40 minute
 	@$(MAKE) --no-print-directory lint
 	@tests/cluster/build.sh
 	@$(VENV)/bin/coverage erase
-	@$(VENV)/bin/coverage run -m pytest -q tests/unit tests/properties
+	@$(VENV)/bin/coverage run -m pytest -q -n 2 tests/unit tests/properties
+	@$(VENV)/bin/coverage combine --quiet
 	@$(VENV)/bin/coverage report
 	@$(PYTEST) -q -n 4 --dist loadfile --ignore=tests/cluster/test_chaos.py --ignore=tests/cluster/bed tests/contract tests/cluster
-	@$(PYTEST) -q tests/cluster/test_chaos.py
+	@$(PYTEST) -q -n 2 tests/cluster/test_chaos.py
 	@$(PYTEST) -q tests/cluster/bed
 
 bench: $(VENV)/.dev $(VENV)/.warm ## the measured tables of the README, each with the floor of the same run

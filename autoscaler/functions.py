@@ -27,6 +27,7 @@ from autoscaler.core.record import after_restart, inputs_of, message
 from autoscaler.core.replicas import Counts, counts, is_active, next_batch
 from autoscaler.core.warm import Plan, plan
 from autoscaler.hands import Hands, World
+from autoscaler.leases import Hearing, hearing, lapsed
 from autoscaler.placing import NoRoom, Unanswered
 from autoscaler.rivals import Rivals
 from autoscaler.room import Room
@@ -64,6 +65,7 @@ class Keeper:
         self._told: FunctionStatus | None = None
         self._room = Room(world.bus, namespace)
         self._batch = 0
+        self._hearing: Hearing | None = None
         self._reserved: tuple[str, ...] = ()
         self._highest = -1
         self._wake = asyncio.Event()
@@ -165,6 +167,7 @@ class Keeper:
         """One look and what follows from it; True = look again at once."""
         queue = await self._backlog.look()
         now_ms = self._now_ms()
+        self._hearing = hearing(self._hearing, self.function.scaling, answered=queue is not None, now_ms=now_ms)
         self._look_at_replicas(now_ms)
         await self._take_back(now_ms)
         inputs = self._observed(queue, self._rivals.look(self._world.state(), self._roster, self.function, now_ms))
@@ -236,7 +239,7 @@ class Keeper:
             self._decided = said
 
     def _plan(self, decision: Decision, now_ms: int) -> Plan:
-        if self._world.frozen() or self._rivals.stands_back:
+        if self._hands_off:
             return Plan()
         return plan(
             self.function.name,
@@ -249,6 +252,11 @@ class Keeper:
             pressure=self._pressure(),
             choice=choice_of(self._world.state(), self.function, self._roster.replicas),
         )
+
+    @property
+    def _hands_off(self) -> bool:
+        """Nothing may be changed: who gave a card back would not be made anew."""
+        return self._world.frozen() or self._rivals.stands_back
 
     def _pressure(self) -> bool:
         """Whether somebody else waits for a card."""
@@ -286,18 +294,21 @@ class Keeper:
             await self._hands.say(name, order)
 
     async def _take_back(self, now_ms: int) -> None:
-        """Somebody else got the card: no replica waits for one. Nor does one that never speaks keep it."""
+        """Somebody else got the card: no replica waits for one. Nor does one keep it that never speaks any more."""
         patience_ms = round(self._world.settings.pending_s * 1000)
         late = [name for name, since_ms in self._roster.pending.items() if now_ms - since_ms >= patience_ms]
         for name in late:
             await self._give_back(name, "it cannot be placed any more")
             self._room.short(len(late), self.request_of_one(), NoRoom("somebody else was faster"), now_ms)
-        start_s = self.function.scaling.start_s
-        dumb = rosters.never_spoke(self._roster, start_s * 1000, now_ms) if start_s is not None else []
-        for name in dumb:
-            await self._give_back(name, f"its worker has said nothing for {start_s} s")
-        if late or dumb:
+        silent = [] if self._hands_off or self._hearing is None else self._lapsed(self._hearing.since_ms, now_ms)
+        for name, why in silent:
+            await self._give_back(name, why)
+        if late or silent:
             self._look_at_replicas(now_ms)
+
+    def _lapsed(self, since_ms: int, now_ms: int) -> list[tuple[str, str]]:
+        scaling = self.function.scaling
+        return list(lapsed(self._roster, self._words, scaling, since_ms=since_ms, now_ms=now_ms))
 
     async def _create(self, steps: Plan) -> bool:
         """The next batch; True = go on with a larger one."""

@@ -17,7 +17,7 @@ import msgspec
 
 from autoscaler.core.names import replica_index, replica_name
 from autoscaler.core.profiles import cheapest
-from autoscaler.core.replicas import Phase, Replica, has_served, is_active, is_draining
+from autoscaler.core.replicas import Phase, Replica
 from bus.ledger.state import LedgerState, RequestState
 from contracts.functions import WorkerOrder, WorkerReport
 from contracts.requests import EnvVar, PodRequest
@@ -110,12 +110,6 @@ def deaf(roster_: Roster, words: Mapping[str, Heard]) -> Iterator[tuple[str, Wor
         word = words.get(name)
         if word is not None and word.report.phase not in (seen.role, "gone"):
             yield name, WorkerOrder(order=_ORDERS[seen.role])
-
-
-def never_spoke(roster_: Roster, start_ms: int, now_ms: int) -> list[str]:
-    """Replicas that hold a place, and whose worker has not said anything for so long."""
-    silent = (r for r in roster_.replicas if is_active(r) and r.node and not has_served(r) and not is_draining(r))
-    return [r.name for r in silent if r.created_ms is not None and now_ms - r.created_ms >= start_ms]
 
 
 def order_of(role: Role) -> WorkerOrder:

@@ -99,6 +99,9 @@ class Scaling(Value, frozen=True, kw_only=True):
     start_s: Seconds | None = None
     """A replica whose worker has not said anything for so long since it was asked for gives its card back, and is made
     anew. Absent = it may take as long as it takes."""
+    silent_s: Seconds = 900
+    """The same for one whose worker has spoken, and then has not said anything for so long: it hangs. Longer than a
+    call may take, which may keep a worker from speaking. Time in which the bus was away does not count."""
     drain_s: Seconds = 60
     """A replica that is to go may finish its calls for so long."""
     missing_hold_s: Seconds = 300

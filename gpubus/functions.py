@@ -62,7 +62,7 @@ async def functions(client: Client, namespace: str = "") -> list[FunctionView]:
     for kept, function in wanted:
         key = _key(WORKLOADS.parse(kept.subject), "name")
         status = by_name.get(key)
-        if not (function.stopped and status is not None and _is_gone(status)):
+        if not (function.stopped and status is not None and is_gone(status)):
             views.append(FunctionView(namespace=key[0], function=function, status=status))
     return sorted(views, key=lambda view: (view.namespace, view.function.name))
 
@@ -98,7 +98,8 @@ async def freeze(client: Client, *, frozen: bool, reason: str = "", at_ms: int =
         raise NoAnswer("the workloads stream", str(error)) from error
 
 
-def _is_gone(status: FunctionStatus) -> bool:
+def is_gone(status: FunctionStatus) -> bool:
+    """No replica is left."""
     return not (status.ready or status.starting or status.warm or status.draining)
 
 

@@ -35,7 +35,7 @@ from bus.runtime.connection import options_of
 from contracts.messages import Value
 from contracts.subjects import CHECKPOINTED, JOB_NOW, JOB_STATUS, SHRINK_NOTICES
 from contracts.workloads import AskJob, Checkpointed, JobStatus, ShrinkNotice
-from gpubus.errors import UsageError
+from gpubus.errors import FrontError, UsageError
 from gpubus.settings import effective
 
 REPEAT_S = 1.0
@@ -138,9 +138,7 @@ class Trainer:
         """Some have to go."""
         notice = codec.decode_as(ShrinkNotice, received)
         if isinstance(notice, ShrinkNotice) and self.index in notice.trainers:
-            self._go(
-                Leaving(generation=notice.generation, target=notice.target, deadline_ms=notice.deadline_ms),
-            )
+            self._go(Leaving(generation=notice.generation, target=notice.target, deadline_ms=notice.deadline_ms))
 
     def _go(self, leaving: Leaving | None) -> None:
         if leaving is not None and self.leaving is None:
@@ -257,7 +255,7 @@ def training(job: str = "", index: int | None = None, *, namespace: str = "") ->
     def run() -> None:
         try:
             asyncio.run(live())
-        except (BusError, OSError) as error:  # raised again where `training` is entered
+        except (BusError, FrontError, OSError) as error:  # raised again where `training` is entered
             failed.append(error)
         finally:
             ready.set()

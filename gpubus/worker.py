@@ -44,8 +44,6 @@ __all__ = ["Calls", "InHand", "Options", "address_of", "from_environment", "work
 
 log = logging.getLogger(__name__)
 
-WORKING_S = 1.0
-"""Between two words that a call is still worked on; whoever makes the queue gives several of these."""
 REPLY_S = 20.0
 """How long an answer is tried to be sent while the connection is gone."""
 

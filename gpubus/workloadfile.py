@@ -8,16 +8,18 @@ Unlike requests nobody judges these before they are kept, so bounds and unknown 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from autoscaler.core.elastic_trainers import faults
+from autoscaler.core.faults import faults as function_faults
 from contracts.workloads import Function, Job
 from gpubus.errors import UsageError
 from gpubus.requestfile import tree
 
 KINDS: dict[str, type[Function | Job]] = {"function": Function, "job": Job}
+Made = TypeVar("Made", bound=Function | Job)
 TAGS = {str(kind.__struct_config__.tag): kind for kind in KINDS.values()}
 
 
@@ -31,6 +33,21 @@ def read(text: str, source: str) -> list[Function | Job]:
     if not found:
         raise UsageError(f"{source}: holds no workload")
     return found
+
+
+def sound(made: type[Made], fields: dict[str, Any]) -> Made:
+    """The workload of these fields.
+
+    Raises:
+        UsageError: a value out of its bounds, or values that contradict each other.
+    """
+    try:
+        workload = msgspec.convert(fields, made)
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from error
+    if wrong := tuple(faults(workload) if isinstance(workload, Job) else function_faults(workload)):
+        raise UsageError("; ".join(wrong))
+    return workload
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[Any, str]]:
@@ -49,15 +66,27 @@ def _workload(row: Any, kind: str, source: str) -> Function | Job:
         raise UsageError(f"{source}: a workload is a table of fields, not {type(row).__name__}")
     made = _kind(row, kind, source)
     fields = {name: value for name, value in row.items() if name != "type"}
-    if unknown := sorted(fields.keys() - set(made.__struct_fields__)):
-        raise UsageError(f"{source}: {', '.join(unknown)}: no field of a {made.__name__.lower()}")
     try:
-        workload = msgspec.convert(fields, made)
-    except msgspec.ValidationError as error:
+        workload = sound(made, fields)
+    except UsageError as error:
         raise UsageError(f"{source}: {error}") from error
-    if isinstance(workload, Job) and (wrong := tuple(faults(workload))):
-        raise UsageError(f"{source}: {'; '.join(wrong)}")
+    if unknown := sorted(_unknown(fields, workload)):
+        raise UsageError(f"{source}: {', '.join(unknown)}: no field of a {made.__name__.lower()}")
     return workload
+
+
+def _unknown(given: Any, read: Any, where: str = "") -> Iterator[str]:
+    """What is given and was not read, as `scaling.concurency`: messages pass over what they do not know."""
+    if isinstance(given, dict) and isinstance(read, msgspec.Struct):
+        fields = dict(zip(read.__struct_encode_fields__, read.__struct_fields__, strict=True))
+        for name, value in given.items():
+            if name not in fields:
+                yield f"{where}{name}"
+            else:
+                yield from _unknown(value, getattr(read, fields[name]), f"{where}{name}.")
+    elif isinstance(given, list) and isinstance(read, tuple):
+        for number, (value, one) in enumerate(zip(given, read, strict=True)):
+            yield from _unknown(value, one, f"{where}{number}.")
 
 
 def _kind(row: dict[str, Any], kind: str, source: str) -> type[Function | Job]:

@@ -314,7 +314,6 @@ class StatusDetails(Part, frozen=True, kw_only=True):
     kind: str = ""
     name: str = ""
     causes: tuple[StatusCause, ...] | None = None
-    retry_after_seconds: int = 0
 
 
 class Status(Part, frozen=True, kw_only=True):

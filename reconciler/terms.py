@@ -16,8 +16,8 @@ import msgspec
 
 from contracts.constraints import NodeTerm, PodAffinity, PodSelector, PodTerm, TopologySpread
 from contracts.requests import PodRequest
+from reconciler.foreign_terms import PREFERRED, REQUIRED
 
-REQUIRED, PREFERRED = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
 Labels = Mapping[str, str]
 
 

@@ -1,7 +1,7 @@
 """What is wrong with a function as it was asked for: settings that contradict each other.
 
-In: a function whose single fields are legal. Out: sentences with field, value and bound; empty = none. A function with
-faults is not scaled.
+In: a function whose single fields are legal. Out: sentences with field, value and bound; empty = none. The front door
+publishes no function with faults; of one that came another way `max_replicas` bounds every number.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ COMMANDS = {
     "scale": ("scale:scale", "Make a function, change how one or a training job scales, or stop all scaling."),
     "delete": ("delete:delete", "Take a function or a training job down."),
     "call": ("call:call", "Call a function and print its answer."),
-    "get": ("get:get", "Show requests, cards, nodes, quotas or functions."),
+    "get": ("get:get", "Show requests, cards, nodes, quotas, functions, jobs or limits."),
     "cordon": ("cordon:cordon", "Take a card out of the pool; its pods stay."),
     "uncordon": ("uncordon:uncordon", "Give a card back."),
     "set-quota": ("quota:set_quota", "Say what a namespace may hold."),

@@ -17,6 +17,7 @@ from gpubus.cli.common import Common, Namespace, address, connected, run, show
 from gpubus.cli.exits import Exit
 from gpubus.client import Client
 from gpubus.errors import AnswerIsNo, UsageError
+from gpubus.functions import is_gone
 from gpubus.functions import status_of as function_status
 from gpubus.quantities import BadQuantity, seconds
 from gpubus.settings import ClientSettings
@@ -101,5 +102,4 @@ async def _is_gone(client: Client, namespace: str, workload: Function | Job) -> 
         job = await status_of(client, namespace, workload.name)
         return job is not None and job.phase in FINAL
     status = await function_status(client, namespace, workload.name)
-    rest = (status.ready, status.starting, status.warm, status.draining) if status is not None else (1,)
-    return status is not None and status.rule == "off" and not any(rest)
+    return status is not None and status.rule == "off" and is_gone(status)

@@ -10,7 +10,6 @@ import msgspec
 from cyclopts import Parameter
 from rich.text import Text
 
-from autoscaler.core.elastic_trainers import faults
 from contracts.workloads import Function, Job
 from gpubus.cli.common import Common, Namespace, address, connected, run, show
 from gpubus.cli.exits import Exit
@@ -18,6 +17,7 @@ from gpubus.cli.requestflags import RequestFlags, tree
 from gpubus.errors import AnswerIsNo, UsageError
 from gpubus.functions import freeze
 from gpubus.settings import ClientSettings
+from gpubus.workloadfile import sound
 from gpubus.workloads import publish, workload_of
 
 NO_FLAGS = RequestFlags()
@@ -150,13 +150,7 @@ def breathing(before: Job, meant: Meant) -> Job:
         raise UsageError(f"{before.name} is a training job: --min, --max, --pause and --resume change it")
     changes = {names[key]: value for key, value in meant.given.items()}
     paused = before.paused if meant.pause is None else meant.pause
-    try:
-        job = msgspec.convert({**msgspec.to_builtins(before), **changes, "paused": paused}, Job)
-    except msgspec.ValidationError as error:
-        raise UsageError(str(error)) from error
-    if wrong := tuple(faults(job)):
-        raise UsageError("; ".join(wrong))
-    return job
+    return sound(Job, {**msgspec.to_builtins(before), **changes, "paused": paused})
 
 
 def changed(before: Function | None, flags: RequestFlags, given: dict[str, Any], concurrency: int | None) -> Function:
@@ -170,8 +164,4 @@ def changed(before: Function | None, flags: RequestFlags, given: dict[str, Any],
     for part in ("pod", "gpu"):
         fields[part] = {**fields.get(part, {}), **wanted.get(part, {})}
     scaling = fields.get("scaling", {}) | ({"concurrency": concurrency} if concurrency is not None else {})
-    fields = {**fields, **given, "name": wanted["name"], "scaling": scaling}
-    try:
-        return msgspec.convert(fields, Function)
-    except msgspec.ValidationError as error:
-        raise UsageError(str(error)) from error
+    return sound(Function, {**fields, **given, "name": wanted["name"], "scaling": scaling})

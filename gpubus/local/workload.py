@@ -8,9 +8,7 @@ the larger ones: 59 of 151 shapes, 7,691 pods, 94 % of the trace.
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Sequence
 
 from contracts.messages import Value
 from contracts.requests import GangRef, GpuAsk, Locality, PodRequest, PodTemplate
@@ -164,9 +162,3 @@ def tagged() -> list[PodRequest]:
         *(PodRequest(name=f"apart-{n}", pod=pod, gpu=gpu, locality=apart) for n in (1, 2)),
         *(PodRequest(name=f"alone-{n}", pod=pod, gpu=gpu, locality=alone) for n in (1, 2)),
     ]
-
-
-def interleaved(*parts: Sequence[PodRequest]) -> list[PodRequest]:
-    """One from each in turn, until all are used up."""
-    turns = itertools.zip_longest(*parts)
-    return [request for turn in turns for request in turn if request is not None]

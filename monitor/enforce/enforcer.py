@@ -96,10 +96,6 @@ class Enforcer:
             group.create_task(self._follow(CPU_LIMITS.pattern, self._take_limits), name="enforce cpu limits")
             group.create_task(self._hold(), name="enforce hold")
 
-    def poke(self) -> None:
-        """Something changed that this does not see by itself: the cards."""
-        self._due.set()
-
     # --- what is wanted ----------------------------------------------------------------------------------------------
 
     async def _follow(self, pattern: str, take: Callable[[Received], None]) -> None:

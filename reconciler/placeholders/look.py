@@ -42,7 +42,6 @@ def look(pod: Pod, boot: str, rules: Rules) -> Placeholder:
         slot=int(slot) if slot.isdecimal() else -1,
         state=_state(pod, card, proof),
         card=card,
-        promised=notes.get(HOLDS, ""),
         proof=proof,
         releasing=RELEASING in notes,
         ill=device is not None and device.health == "Unhealthy",

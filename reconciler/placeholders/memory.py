@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from reconciler.placeholders.values import NodeSeen, Placeholder, Rules
 
+MOST_TOLD = 600
+"""Characters of a trouble; with what stands against the node it fits into the 1,024 of its facts."""
 CRITICAL_HINT = "see the events of its pod; a runtime class or a CDI entry may be missing on the node"
 
 
@@ -80,7 +82,7 @@ def _failed(node: NodeSeen, memory: Memory, rules: Rules, now_s: float) -> Memor
         return memory
     why = bad[0].why if bad[0].state == "lost" else f"{bad[0].why} ({rules.start_timeout_s:g} s; {CRITICAL_HINT})"
     failed = fail(memory, rules, now_s)
-    return replace(failed, counted=memory.counted | {each.uid for each in bad}, trouble=why[:600])
+    return replace(failed, counted=memory.counted | {each.uid for each in bad}, trouble=why[:MOST_TOLD])
 
 
 def _is_bad(what: Placeholder, memory: Memory, rules: Rules, now_s: float) -> bool:
@@ -100,4 +102,4 @@ def fail(memory: Memory, rules: Rules, now_s: float) -> Memory:
 
 def refused(memory: Memory, why: str, rules: Rules, now_s: float) -> Memory:
     """Kubernetes itself refused a step: a quota, missing rights, a policy."""
-    return replace(fail(memory, rules, now_s), trouble=why[:600])
+    return replace(fail(memory, rules, now_s), trouble=why[:MOST_TOLD])

@@ -62,8 +62,6 @@ class Placeholder(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     card: str = ""
     """As the kubelet says now; empty = it does not."""
-    promised: str = ""
-    """As it was last written down."""
     proof: str = ""
     """Of now, to be written down with it."""
     releasing: bool = False

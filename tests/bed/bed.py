@@ -160,12 +160,16 @@ class Bed(Opened):
         answer = await self.api("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", query=query)
         return str(answer.body) if answer.status == 200 else ""
 
-    def kill(self, name: str) -> None:
-        """SIGKILL a process of the bed by the name of its log, a kubelet for example; containers live on."""
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _is(entry, self.folder / "log" / f"{name}.log"):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(entry.name), signal.SIGKILL)
+    def processes(self, name: str) -> list[int]:
+        """Those that write the log of this name, as this machine numbers them: a kubelet, and what brought it there."""
+        log = self.folder / "log" / f"{name}.log"
+        return sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _is(entry, log))
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """A signal to processes of the bed by the name of their log, a kubelet for example; containers live on."""
+        for pid in self.processes(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def logs(self, lines: int = 15) -> str:
         """The end of what each process wrote."""

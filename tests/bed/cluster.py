@@ -18,15 +18,14 @@ from tests.bed import images, layout
 from tests.bed.bed import REPOSITORY, Bed
 from tests.bed.installing import NAMESPACE, VALUES, authority, install, namespace, token, wait_ready
 from tests.bed.needs import missing
+from tests.bed.world import SHOW, TEAM
 from tests.servers.binaries import JAEGER
 from tests.servers.binaries import folder as programs
 from tests.servers.binaries import missing as unbuilt
 from tests.servers.jaegerd import Jaeger
 
 NODES = ("gpu-1", "gpu-2")
-TEAM = "team"
 DAY_S = 86_400
-SHOW = "import os, signal; print(os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True); signal.pause()"
 
 say = functools.partial(print, flush=True)
 
@@ -36,7 +35,7 @@ async def run() -> None:
     say(f"a cluster of {len(NODES)} real nodes on this machine, in namespaces of its own (the first time takes longer)")
     async with contextlib.AsyncExitStack() as stack:
         bed = Bed(NODES)
-        stack.push_async_callback(bed.stop)
+        stack.push_async_callback(bed.close)
         await bed.start(say)
         with bed.entered():
             jaeger = None

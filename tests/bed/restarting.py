@@ -6,9 +6,7 @@ meanwhile, because they are containerd's.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from pathlib import Path
 
 from tests.bed import layout
 from tests.bed.bed import Bed
@@ -20,10 +18,9 @@ __all__ = ["process_of", "restart_kubelet"]
 
 def process_of(bed: Bed, name: str) -> int:
     """The first process of the bed that writes this log, as this machine numbers it."""
-    log = bed.folder / "log" / f"{name}.log"
-    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _writes(entry, log)]
+    found = bed.processes(name)
     assert found, f"no process of {name}"
-    return min(found)
+    return found[0]
 
 
 def restart_kubelet(bed: Bed, node: str) -> ServerProcess:
@@ -37,9 +34,3 @@ def restart_kubelet(bed: Bed, node: str) -> ServerProcess:
     process = ServerProcess(f"kubelet-{node}", [*enter, *command], bed.folder / "log" / f"kubelet-{node}.log")
     process.launch()
     return process
-
-
-def _writes(entry: Path, log: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return (entry / "fd" / "1").readlink() == log
-    return False

@@ -498,6 +498,7 @@ EXAMPLES: tuple[Message, ...] = (
             latency_ms=100,
             stretch_percent=200,
             start_s=300,
+            silent_s=120,
         ),
         stopped=True,
         cause="cli-3",

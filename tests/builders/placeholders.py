@@ -83,15 +83,13 @@ def proven(card: str = "GPU-0", *, boot: str = BOOT, container: str = "c1", **mo
 
 def held(card: str, slot: int = 0, **fields: Any) -> Placeholder:
     """A placeholder that holds a card."""
-    made = Placeholder(
-        uid=f"uid-{slot}", name=f"p-{slot}", version="7", slot=slot, state="held", card=card, promised=card
-    )
+    made = Placeholder(uid=f"uid-{slot}", name=f"p-{slot}", version="7", slot=slot, state="held", card=card)
     return replace(made, **fields)
 
 
 def starting(slot: int = 0, **fields: Any) -> Placeholder:
     """One that nobody knows the card of."""
-    return replace(held("", slot), state="starting", promised="", **fields)
+    return replace(held("", slot), state="starting", **fields)
 
 
 class SharedNode:
@@ -216,7 +214,7 @@ class SharedNode:
     def _after(each: Placeholder, step: Prove | Release | Keep | End) -> Placeholder:
         version = each.version + "."
         if isinstance(step, Prove):
-            return replace(each, state="held", promised=each.card, version=version)
+            return replace(each, state="held", version=version)
         if isinstance(step, End):
             return replace(each, state="leaving", version=version)
         return replace(each, releasing=isinstance(step, Release), version=version)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -142,6 +143,10 @@ class Pods:
         """The process of the worker that runs this."""
         task = asyncio.current_task()
         self.kill(next(str(self.state.requests[uid].request.name) for uid, t in self._tasks.items() if t is task))
+
+    def hang(self, name: str) -> None:
+        """SIGSTOP, as far as anybody can tell: not a word more."""
+        self.running[name]._options = msgspec.structs.replace(self.running[name]._options, report_s=math.inf)
 
     def kill(self, name: str) -> None:
         """SIGKILL."""

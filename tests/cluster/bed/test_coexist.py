@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -26,10 +25,11 @@ from tests.bed.bed import Bed
 from tests.bed.bed import trees as cgroup_trees
 from tests.bed.devices import RESOURCE, DevicePlugin
 from tests.bed.installing import NAMESPACE, namespace
-from tests.bed.needs import missing
+from tests.bed.needs import skip_without
+from tests.bed.restarting import process_of, restart_kubelet
 from tests.bed.watching import containers, shown
+from tests.bed.world import MERGE, TEAM, request
 from tests.servers import chart
-from tests.servers.binaries import folder as programs
 from tests.servers.line import Line, Stranger, stranger
 from tests.servers.natsd import NatsServer
 from tests.servers.process import ServerProcess, wait_until
@@ -42,15 +42,13 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-NODE, TEAM = "gpu-1", "team"
-SHOW = "import os, signal; print(os.environ['NVIDIA_VISIBLE_DEVICES'], flush=True); signal.pause()"
+NODE = "gpu-1"
 SETTINGS = {
     "GPUBUS_RECONCILER__PLACEHOLDERS__IMAGE": images.PAUSE,
     "GPUBUS_RECONCILER__PLACEHOLDERS__RELEASE_IDLE_AFTER_S": "3",
     "GPUBUS_RECONCILER__PLACEHOLDERS__ACQUIRE_AFTER_S": "0.2",
 }
 ACCOUNT, RIGHTS = "gpubus-reconciler", ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
-MERGE = "application/merge-patch+json"
 
 
 class World:
@@ -58,6 +56,7 @@ class World:
 
     def __init__(self, bed: Bed, line: Line, client: Stranger, plugin: DevicePlugin) -> None:
         self.bed, self.line, self.client, self.plugin = bed, line, client, plugin
+        self.started: list[ServerProcess] = []
 
     async def placeholders(self) -> dict[str, dict[str, Any]]:
         """Those that run, by the card that their status names."""
@@ -75,9 +74,7 @@ class World:
         return await self.client.until(TEAM, name, "running", timeout_s=40)
 
     async def publish(self, name: str, share_milli: int = 500) -> None:
-        pod = {"image": images.GPUBUS, "command": ["python3", "-Sc", SHOW], "cpu_milli": 20, "memory_mib": 64}
-        asked = {"type": "pod.request.v1", "name": name, "gpu": {"share_milli": share_milli}}
-        await self.client.publish(TEAM, {**asked, "pod": {**pod, "grace_s": 1}})
+        await self.client.publish(TEAM, request(name, share_milli))
 
     async def withdraw(self, *names: str) -> None:
         """And until their pods are gone."""
@@ -95,6 +92,10 @@ class World:
         """Devices that the kubelet has, and offers."""
         status = (await self.bed.api("GET", f"/api/v1/nodes/{NODE}")).body["status"]
         return int(status["capacity"].get(RESOURCE, 0)), int(status["allocatable"].get(RESOURCE, 0))
+
+    def restart_kubelet(self) -> None:
+        """It is ended with the others."""
+        self.started.append(restart_kubelet(self.bed, NODE))
 
     async def until(self, holds: Callable[[], Any], what: str, timeout_s: float = 40.0) -> None:
         await wait_until(holds, what=what, timeout_s=timeout_s, every_s=0.1)
@@ -117,10 +118,7 @@ def devices_of(pod: dict[str, Any]) -> list[str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     """One node in mode `coexist` with two cards, the line, and a team."""
-    if reason := missing():
-        if os.environ.get("CI", "").lower() in {"1", "true"} and reason.startswith("not built"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    skip_without()
     async with Bed([NODE]) as bed:
         with bed.entered():
             async with NatsServer() as nats, stranger(nats.url) as client:
@@ -136,6 +134,8 @@ async def world() -> AsyncIterator[World]:
                         made = World(bed, line, client, plugin)
                         await made.until(lambda: offers(made, 2), "two devices of the plugin")
                         yield made
+                        for process in made.started:
+                            await process.kill()
 
 
 async def rights(bed: Bed) -> Path:
@@ -209,7 +209,7 @@ async def test_a_kubelet_that_is_killed_and_comes_back_changes_nothing(world: Wo
     """Same containers, same cards; the plugin registers again and no tenant notices."""
     before = {card: containers(pod) for card, pod in (await world.placeholders()).items()}
     tenant, registered = containers(await world.pod("first")), world.plugin.registered
-    await restart_kubelet(world.bed)
+    world.restart_kubelet()
 
     async def again() -> bool:
         return world.plugin.registered > registered and await offers(world, 2)
@@ -250,20 +250,20 @@ async def test_after_a_boot_with_a_late_plugin_no_card_is_sold_before_it_is_ours
     """
     before = {pod["metadata"]["uid"] for pod in (await world.placeholders()).values()}
     await world.plugin.stop()
-    booted = await boot(world.bed)
+    booted = await boot(world)
 
     async def told() -> bool:
         node = (await world.bed.api("GET", f"/api/v1/nodes/{NODE}")).body
         return bool(node["status"]["nodeInfo"]["bootID"] == booted)
 
     await world.until(told, "the kubelet has told of the boot")
-    send(world.bed, f"kubelet-{NODE}", signal.SIGSTOP)
+    world.bed.kill(f"kubelet-{NODE}", signal.SIGSTOP)
 
     async def fenced() -> bool:
         return {card["health"] for card in (await world.cards()).values()} == {"not acquired"}
 
     await world.until(fenced, "no card acquired any more", timeout_s=15)
-    send(world.bed, f"kubelet-{NODE}", signal.SIGCONT)
+    world.bed.kill(f"kubelet-{NODE}", signal.SIGCONT)
     await world.publish("third")
 
     async def refused() -> bool:
@@ -292,39 +292,11 @@ async def test_cards_go_back_when_nobody_uses_them(world: World) -> None:
 # --- what happens to the node ----------------------------------------------------------------------------------------
 
 
-def processes_of(bed: Bed, name: str) -> list[int]:
-    """The processes of the bed that write this log, as this machine numbers them; the first one began first."""
-    log = bed.folder / "log" / f"{name}.log"
-    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and writes(entry, log)]
-    assert found, f"no process of {name}"
-    return sorted(found)
-
-
-def writes(entry: Path, log: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return (entry / "fd" / "1").readlink() == log
-    return False
-
-
-def send(bed: Bed, name: str, number: signal.Signals) -> None:
-    for pid in processes_of(bed, name):
-        os.kill(pid, number)
-
-
-async def restart_kubelet(bed: Bed) -> None:
-    """Killed, and started again where it was: in the namespaces of its node's containerd."""
-    node = layout.Node(bed.folder, 1, NODE, group=bed.group, programs=programs())
-    bed.kill(f"kubelet-{NODE}")
-    containerd = processes_of(bed, f"containerd-{NODE}")[0]
-    [_, _, _, _, _, *kubelet] = node.kubelet(containerd)
-    enter = [shutil.which("nsenter") or "", "--net", "--mount", "--pid", "-t", str(containerd), "--"]
-    ServerProcess("kubelet", [*enter, *kubelet], bed.folder / "log" / f"kubelet-{NODE}.log").launch()
-
-
-async def boot(bed: Bed) -> str:
+async def boot(world: World) -> str:
     """All containers of the node are killed with its kubelet; as far as that can tell another boot begins: its id."""
+    bed = world.bed
     bed.kill(f"kubelet-{NODE}")
-    containerd = processes_of(bed, f"containerd-{NODE}")[0]
+    containerd = process_of(bed, f"containerd-{NODE}")
     booted = secrets.token_hex(16)
     file = bed.folder / f"boot-{booted}"
     file.write_text(f"{booted}\n", encoding="ascii")
@@ -334,7 +306,7 @@ async def boot(bed: Bed) -> str:
     for pid in in_containers(bed):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    await restart_kubelet(bed)
+    world.restart_kubelet()
     return booted
 
 

@@ -6,7 +6,6 @@ One bed of two nodes for the whole file; the tests build on each other, in this 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import secrets
 import time
@@ -20,7 +19,7 @@ import pytest_asyncio
 from tests.bed import layout
 from tests.bed.bed import Bed
 from tests.bed.installing import NAMESPACE, VALUES, install, namespace, tenant, wait_ready
-from tests.bed.needs import missing
+from tests.bed.needs import skip_without
 from tests.bed.restarting import restart_kubelet
 from tests.bed.watching import containers, quota_us, shown
 from tests.bed.world import MERGE, TEAM, World, adds_up, audit, deployment, lives, request
@@ -41,10 +40,7 @@ STEPS = {"submit", "admit", "decide", "commit", "create", "bind", "running"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncIterator[World]:
     """A bed, a Jaeger beside it, the chart installed and Ready."""
-    if reason := missing():
-        if os.environ.get("CI", "").lower() in {"1", "true"} and reason.startswith("not built"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    skip_without()
     bed = Bed(["gpu-1", "gpu-2"])
     async with bed:
         with bed.entered():

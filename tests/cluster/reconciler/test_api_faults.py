@@ -38,9 +38,9 @@ DECISIONS = 40
 WINDOW_S = 3.0
 FIRST_S = 1.0
 """What was on its way when it began, and the first tries again, before the pauses grow."""
-AT_MOST = 14
-"""Requests in the window after that. Keys that each knock for themselves are some five hundred; without a
-pause between lists, thousands. Over longer times it is under one a second, which virtual time shows."""
+AT_MOST = 100
+"""Requests in the window after that; they are about ten. Keys that each knock for themselves are some five hundred;
+without a pause between lists, thousands. Over longer times it is under one a second, which virtual time shows."""
 BACK_WITHIN_S = 30.0
 
 

@@ -51,7 +51,7 @@ def process(folder: Path, nats: NatsServer, kubeconfig: Path) -> ServerProcess:
 async def test_killed_again_and_again_under_load_it_makes_one_pod_for_each_decision(
     hand: Hand, bus: Bus, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """Kill -9 at random moments while 150 decisions come in: 150 pods, each with its decision, none twice."""
+    """Kill -9 at random moments while 90 decisions come in: 90 pods, each with its decision, none twice."""
     author = await Author.open(bus, namespace=hand.namespace)
     await author.node(hand.node, cards=8)
     service = process(tmp_path, nats_server, hand.plane.kubeconfig)
@@ -62,7 +62,7 @@ async def test_killed_again_and_again_under_load_it_makes_one_pod_for_each_decis
     try:
         service.launch()
         for latest_s in (0.1, 0.1, 0.0, 0.0, 0.0, 0.0):
-            records = [record for index in range(25) for record in author.placing(on=hand.node, index=index, share=1)]
+            records = [record for index in range(15) for record in author.placing(on=hand.node, index=index, share=1)]
             await author.write(*records)
             await _more_pods(hand, len(uids))
             await asyncio.sleep(chance.uniform(0.0, latest_s))

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from bus.memory import InMemoryBus, MemoryServer
+from contracts.functions import ScalingSwitch
 from contracts.messages import encode
 from contracts.requests import Withdraw
-from contracts.subjects import REQUESTS
+from contracts.subjects import REQUESTS, SCALING_SWITCH
 from contracts.units import request_key
 from contracts.workloads import Profile, ScaleDecision, Scaling
 from gpubus.gateway import Gateway, gateway
@@ -261,6 +262,25 @@ async def test_a_replica_that_never_speaks_gives_its_card_back_and_is_made_anew(
         await made.until("f", "another one serves", lambda s: s.ready == 1, 60)
         await asyncio.sleep(60)
         assert len(made.pods.created) == 2
+
+
+async def test_a_replica_whose_worker_hangs_gives_its_card_back_and_is_made_anew() -> None:
+    """It served and then says nothing, while its pod runs: after 20 s another one is there. Frozen, it stays."""
+    async with world() as (made, _):
+        await made.deploy(function("f", min_replicas=1, scaling=hasty(silent_s=20)))
+        await made.until("f", "it serves", lambda s: s.ready == 1)
+        made.pods.hang("f-0")
+        await freeze(made, frozen=True)
+        await asyncio.sleep(30)
+        assert list(made.pods.running) == made.pods.created == ["f-0"]
+        await freeze(made, frozen=False)
+        await made.until("f", "another one serves", lambda s: s.ready == 1, 30)
+        assert len(made.pods.created) == 2
+
+
+async def freeze(made: FunctionsWorld, *, frozen: bool) -> None:
+    """The operator's brake."""
+    await made.bus.store(SCALING_SWITCH.subject(pool="default"), encode(ScalingSwitch(frozen=frozen)))
 
 
 async def test_a_stopped_function_goes_and_nothing_wakes_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -17,11 +17,14 @@ from autoscaler.core.standby import CardRoom, Choice, Rule, fits, last_first, pr
 from autoscaler.core.warm import plan
 from autoscaler.standing import choice_of
 from contracts.workloads import Function, Promotion
+from gpubus import workloadfile
+from gpubus.errors import UsageError
 from tests.builders.ledger import cluster, node, request
 from tests.unit.autoscaler.function_world import function
 from tests.unit.autoscaler.test_autoscaling_docs import PAGE, table
 
-BEST, FIRST = "best-fit", "first-fit"
+BEST: Rule = "best-fit"
+FIRST: Rule = "first-fit"
 
 
 def warm(index: int, card: str = "A", **fields: Any) -> Replica:
@@ -121,7 +124,7 @@ pools = st.lists(
     unique_by=lambda r: r.name,
 )
 rooms = st.tuples(st.integers(-5, 20), st.integers(0, 3))
-rules = st.sampled_from(["steadiest", BEST, FIRST])
+rules = st.sampled_from(get_args(Rule))
 choices = st.builds(choice, rules, st.integers(0, 9), near=st.sampled_from(["", "n-A"]), A=rooms, B=rooms)
 
 
@@ -192,3 +195,13 @@ def test_what_nothing_would_come_of_is_a_fault() -> None:
         "promotion.card_slots is 2: only with promotion.rule best-fit or first-fit",
     )
     assert faults(function(promotion=Promotion(rule="first-fit", free_mib=5, card_slots=2))) == ()
+
+
+def test_deploy_refuses_settings_that_contradict_each_other() -> None:
+    """A file is not published: the sentence names field, value and bound."""
+    text = '[function]\nname = "web"\nmax_replicas = 2\nmin_replicas = 3\npod.image = "x"\npromotion.free_mib = 5\n'
+    with pytest.raises(
+        UsageError, match=r"web.toml.*: min_replicas is 3: at most 2, .*; promotion.free_mib is 5: only"
+    ):
+        workloadfile.read(text, "web.toml")
+    assert workloadfile.read(text.replace("= 3", "= 1").replace("= 5", "= 0"), "web.toml")

@@ -60,6 +60,11 @@ def test_what_is_out_of_bounds_is_told_with_its_field() -> None:
         changed(BEFORE, RequestFlags(name="f"), {"max_replicas": -1}, None)
 
 
+def test_bounds_that_contradict_each_other_are_told_with_both() -> None:
+    with pytest.raises(UsageError, match="min_replicas is 9: at most 2, which is max_replicas"):
+        changed(BEFORE, RequestFlags(name="f"), {"min_replicas": 9, "max_replicas": 2}, None)
+
+
 def decided(**more: Any) -> ScaleDecision:
     """A decision as the autoscaler writes it: one call waits and nobody serves."""
     inputs = inputs_of(BEFORE, Memory(), Samples(), Counts(), now_ms=1, waiting=1, placeable=5, budget=5)

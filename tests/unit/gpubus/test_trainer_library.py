@@ -129,3 +129,10 @@ def test_which_trainer_of_which_job_must_be_said(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("TRAINER_INDEX", raising=False)
     with pytest.raises(UsageError, match="JOB_NAME='bert', JOB_NAMESPACE='', TRAINER_INDEX=''"), training():
         pass
+
+
+def test_a_wrong_setting_is_told_where_training_is_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name and its value, and not as a connection that did not come up."""
+    monkeypatch.setenv("WORKER_NATS_URLS", "ftp://x")
+    with pytest.raises(UsageError, match=r"nats: urls: 'ftp://x'"), training("bert", 1, namespace="ns"):
+        pass

@@ -78,13 +78,6 @@ def test_the_impossible_request_fits_no_card_of_the_demo() -> None:
     assert asked > max(node.model.memory_mib for node in nodes.mixed())
 
 
-def test_interleaving_takes_one_of_each_in_turn() -> None:
-    """And keeps what is left of the longer one."""
-    first, second = workload.halves(3, burst=1), workload.halves(1, burst=2)
-
-    assert [r.name for r in workload.interleaved(first, second)] == ["half-1-01", "half-2-01", "half-1-02", "half-1-03"]
-
-
 def test_simulated_nodes_have_twelve_cores_a_card() -> None:
     """The commonest machine of the trace: 96 cores and 8 cards."""
     two = nodes.uniform(2, cards=8, model=nodes.T4)

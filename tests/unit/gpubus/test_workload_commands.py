@@ -51,6 +51,11 @@ WRONG = [
     ("[]", "holds no workload"),
     ("[ 1]", "f, workload 1: a workload is a table of fields, not int"),
     ('{"name":"f","pod":{"image":"x:1"},"replica":1}', "replica: no field of a function"),
+    ('{"name":"f","pod":{"image":"x:1"},"scaling":{"concurency":4}}', "scaling.concurency: no field of a function"),
+    (
+        '{"name":"f","pod":{"image":"x:1","env":[{"name":"A"},{"name":"B","val":""}]}}',
+        "pod.env.1.val: no field of a function",
+    ),
     ('{"name":"f","pod":{"image":"x:1"},"max_replicas":-1}', "max_replicas"),
     ('{"name":"f","pod":{}}', "image"),
     ('{"type":"pod.request.v1","name":"f"}', "one of workload.function.v1, workload.job.v1"),

@@ -71,10 +71,11 @@ def test_what_is_kept_with_lanes_is_what_would_be_made_anew(
         assert order(waiting, now_ms) == order(again, now_ms)
         assert waiting.awake == bool(order(again, now_ms))
         submitted = [each.accepted.submitted_ms for each in there.values() if each.accepted.submitted_ms]
-        firsts = [lane.ages[0][0] for lane in waiting.all_lanes() if lane.ages[0][0]]
+        lanes = [lane for of_kind in waiting._lanes.values() for lane in of_kind.values()]
+        firsts = [lane.ages[0][0] for lane in lanes if lane.ages[0][0]]
         assert waiting.oldest_ms == min(firsts, default=None)
         assert set(firsts) <= set(submitted)
-        assert {lane.uids[0] for lane in waiting.all_lanes()} == set(everybody)
+        assert {lane.uids[0] for lane in lanes} == set(everybody)
         asking = [lane for lane in waiting.blocked_lanes() if lane.asks]
         assert sorted(lane.uids[0] for lane in waiting.blocked_lanes(asking=True)) == sorted(x.uids[0] for x in asking)
 
