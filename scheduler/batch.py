@@ -9,7 +9,7 @@ spans are opened and closed for sampled requests only (three spans of some 21 mi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +27,7 @@ from contracts.requests import PodRequest, Resize, Withdraw
 from contracts.units import RequestUid, request_key
 from scheduler.admission import Admitted, Refused, Unreadable, Verdict, admit, namespace_fault
 from scheduler.core.engine import Answer, Engine
+from scheduler.core.queue.desk import always
 from scheduler.inbox import Fact, FromCaller, FromStream, Input, StillHere
 from scheduler.sampling import Sampler
 
@@ -72,8 +73,14 @@ class Desk:
         self.traces: dict[RequestUid, str] = {}
         """Traceparents of requests accepted or waiting in this term, for their decide spans."""
 
-    def prepare(self, inputs: Sequence[Input], *, now_ms: int) -> Prepared:
-        """Judge, accept and decide; fold and seal. The state has moved on when this returns."""
+    def prepare(self, inputs: Sequence[Input], *, now_ms: int, may_go_on: Callable[[], bool] = always) -> Prepared:
+        """Judge, accept and decide; fold and seal. The state has moved on when this returns.
+
+        Args:
+            inputs: of these the commit takes as many as it has room for.
+            now_ms: stands in the commit.
+            may_go_on: asked between decisions; when it says no, the rest is for the next turn (`engine.unfinished`).
+        """
         prepared = Prepared(inputs=inputs)
         through = self.engine.state.requests_through
         for index, item in enumerate(inputs):
@@ -87,7 +94,7 @@ class Desk:
             elif isinstance(item, FromStream) and item.message.sequence > through:
                 self._stream(item, prepared, now_ms)
                 through = item.message.sequence
-        self.engine.schedule()
+        self.engine.schedule(may_go_on)
         self._commit(prepared, through, now_ms, anyway=any(isinstance(item, StillHere) for item in inputs))
         return prepared
 

@@ -13,7 +13,7 @@ waits for the next commit (`unfinished`). Four thousand waiting pods and one lar
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Literal
 
 import msgspec
@@ -44,6 +44,7 @@ from scheduler.core.message_room import MESSAGE_BYTES
 from scheduler.core.placer import Placer
 from scheduler.core.putback import put_back
 from scheduler.core.queue import quota, told
+from scheduler.core.queue.desk import always
 from scheduler.core.queue.queue import Queue, QueueRules
 from scheduler.core.queue.waiting import kind_of
 
@@ -258,12 +259,14 @@ class Engine:
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
-    def schedule(self) -> None:
+    def schedule(self, may_go_on: Callable[[], bool] = always) -> None:
         """Place what can be placed now, nominate what must wait for others to leave; `scheduler.core.queue` tells who.
 
-        Ends when the commit is full; `unfinished` tells that more could be placed in the next one.
+        Ends when the commit is full or `may_go_on`, asked after each unit, says no; `unfinished` tells that more could
+        be done in the next one. What is decided follows from the log; where it is cut into commits may follow from
+        time. One unit, a gang that asks others to leave, is the least: 0.6 s for 32 x 8 cards on 1,000 full nodes.
         """
-        self.queue.turn()
+        self.queue.turn(may_go_on)
 
     def prepare(self, nodes: int) -> bool:
         """Make ready what a first search for victims would make: of so many nodes, 0.2 ms each; whether there are more.

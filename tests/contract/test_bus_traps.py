@@ -278,7 +278,7 @@ async def test_a_refused_login_ends_in_time(login: dict[str, str]) -> None:
             async with connect(server.url, name="t", connect_timeout_s=1.0, **login):
                 pass
 
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 5.0
 
 
 async def test_nobody_listens() -> None:
@@ -288,7 +288,7 @@ async def test_nobody_listens() -> None:
         async with connect("nats://127.0.0.1:1", name="t", connect_timeout_s=1.0):
             pass
 
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 5.0
     assert time.process_time() - cpu < 0.5
 
 

@@ -6,7 +6,9 @@ In: a desk after a round, with its blocked lanes and gangs. Out: nominations, in
     2. what somebody leaves behind anyway is kept for the first in the queue that fits there
     3. the first of all may have a place that drains (`first`)
 
-A search is made where something changed since the last one in vain (`searched`).
+A search is made where something changed since the last one in vain (`searched`). A pass over those who may ask others
+that is cut goes on in the next turn behind whom it has looked at: a gang that finds nothing on 5,000 nodes would else
+take all the time of every turn, as long as anything changes.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from scheduler.core.queue.desk import Desk
 from scheduler.core.queue.first import LOOKED_AT, First
 from scheduler.core.queue.gangs import Gangs
 from scheduler.core.queue.rounds import Unit
+from scheduler.core.queue.searched import Same, same_again
 
 
 class Ahead:
@@ -30,16 +33,26 @@ class Ahead:
         self.desk = desk
         self.gangs = gangs
         self.first = First(desk, self._blocked, self._submitted)
+        self._asked: dict[Same, None] = {}
+        """Whom the present pass has looked at."""
+        self._found = False
+        """It has found a place for one of them, or a quota is another: then one more follows."""
+        self._began = self._moment()
 
-    def look(self) -> None:
-        """Nominate whom there is a place for."""
+    def look(self) -> bool:
+        """Nominate whom there is a place for; False when it was cut."""
         desk = self.desk
         if not desk.waiting.blocked and not self.gangs.blocked():
-            return
-        if desk.rules.preemption:
-            self._ask_others()
+            return True
+        if desk.rules.preemption and not self._ask_others():
+            return False
         self._follow()
         self.first.serve()
+        return not desk.full()
+
+    def quota_changed(self) -> None:
+        """Whom the present pass has looked at may hold other places now."""
+        self._found = True
 
     # --- who is looked at ------------------------------------------------------------------------------------------
 
@@ -76,13 +89,24 @@ class Ahead:
 
     # --- what is done for them -------------------------------------------------------------------------------------
 
-    def _ask_others(self) -> None:
-        """Who may ask others to leave looks for victims, where something changed since it last looked."""
-        found = True
-        while found and not self.desk.full():
-            found = False
+    def _ask_others(self) -> bool:
+        """Victims for who may ask others to leave, where something changed since the last search; False when cut."""
+        while True:
+            if not self._asked:
+                self._found, self._began = False, self._moment()
             for unit in self._blocked(lambda request: may_preempt(request.request), asking=True):
-                found = self._nominated(unit, asking=True) or found
+                if (same := same_again(unit)) not in self._asked:
+                    self._found = self._nominated(unit, asking=True) or self._found
+                    self._asked[same] = None
+                    if self.desk.enough():
+                        return False
+            self._asked = {}
+            if not self._found and self._began == self._moment():
+                return True
+
+    def _moment(self) -> tuple[int, int]:
+        """What searches in vain rest on."""
+        return len(self.desk.state.touched), self.desk.teams.tick
 
     def _follow(self) -> None:
         """What somebody leaves behind is kept for the first in the queue that fits there."""

@@ -24,6 +24,11 @@ from scheduler.core.queue.waiting import Lane, Waiting, kind_of
 from scheduler.core.request import shape_for
 
 
+def always() -> bool:
+    """There is time."""
+    return True
+
+
 class QueueRules(Value, frozen=True, kw_only=True):
     """What an operator may choose."""
 
@@ -60,6 +65,8 @@ class Desk:
         self.write, self.full = write, full
         self.room: Callable[[], int] = lambda: MESSAGE_BYTES
         """Bytes of records that the message of this commit still takes."""
+        self.may_go_on: Callable[[], bool] = always
+        """Whether the present turn has time for one unit more."""
         self.rules = rules
         self.policy = policy
         self.teams = Teams(state)
@@ -90,6 +97,10 @@ class Desk:
         order = Round(self.state, Fairness(self.state, self.capacity), self.teams)
         order.fill(lanes, gangs)
         return order
+
+    def enough(self) -> bool:
+        """The turn ends here: its commit is full, or its time is up."""
+        return self.full() or not self.may_go_on()
 
     def over(self, unit: Iterable[RequestState]) -> bool:
         """Its namespace may not hold what the unit asks for."""

@@ -8,7 +8,8 @@ One turn:
     2. events wake those whom they can help (`waiting`, `gangs`), and these are tried in order (`rounds`, `trying`)
     3. places that will be free are kept for those who find none now (`ahead`)
 
-What is kept here is an index over the state: a queue that is begun anew from the same state decides the same.
+What is kept here is an index over the state: a queue that is begun anew from the same state decides the same. A turn
+may be cut between any two units, when its commit is full or its time is up; the next one goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bus.ledger.state import LedgerState, RequestState
 from contracts.decisions import Record, Reserved
 from scheduler.core.placer import Placer
 from scheduler.core.queue.ahead import Ahead
-from scheduler.core.queue.desk import Desk, QueueRules
+from scheduler.core.queue.desk import Desk, QueueRules, always
 from scheduler.core.queue.gangs import Gangs
 from scheduler.core.queue.settle import settle
 from scheduler.core.queue.teams import team_key
@@ -49,6 +50,8 @@ class Queue:
         self._changed_at = 0
         self._contested = False
         """Whether residents kept others away by their labels when the blocked ones were last woken."""
+        self._cut = False
+        """The last turn may have ended before everybody was looked at."""
         for request in state.pending.values():
             self.entered(request)
 
@@ -95,28 +98,30 @@ class Queue:
         """It holds less, or its quota is another."""
         self.desk.namespace_changed(namespace)
         self.gangs.namespace_changed(namespace)
+        self.ahead.quota_changed()
 
     @property
     def unfinished(self) -> bool:
         """Something could be placed without any further input."""
-        return bool(self._to_do or self.gangs.later)
+        return bool(self._to_do() or self.gangs.later or self._cut)
 
-    @property
     def _to_do(self) -> bool:
         return bool(self.desk.improved or self.desk.waiting.awake or self.desk.gangs_awake)
 
     # --- one turn --------------------------------------------------------------------------------------------------
 
-    def turn(self) -> None:
-        """Decide what can be decided now, or until the commit is full."""
+    def turn(self, may_go_on: Callable[[], bool] = always) -> None:
+        """Decide what can be decided now, or until the commit is full or the time is up."""
+        self.desk.may_go_on = may_go_on
         self.gangs.begin_turn()
         self._ask_cards_again()
         settle(self.desk)
-        while self._to_do and not self.desk.full():
+        self._cut = self.desk.full()
+        while self._to_do() and not self._cut:
             self._wake()
             self.trial.round()
-        if not self.desk.full():
-            self.ahead.look()
+            self._cut = self.desk.full() or (self._to_do() and self.desk.enough())
+        self._cut = self._cut or not self.ahead.look()
 
     def _ask_cards_again(self) -> None:
         """Memory that follows the share is within a quota on one card and not on another: any change may help."""

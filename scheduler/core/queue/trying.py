@@ -45,12 +45,14 @@ class Trying:
         desk.gangs_awake = dict.fromkeys(gangs)
         self._stuck, self._open, self._gangs_left = {}, desk.waiting.shapes(), len(gangs)
         order = desk.order = desk.ordered(desk.waiting.lanes(), gangs)
-        while not desk.full() and (unit := order.next(self._passed, self._over)) is not None:
+        while (unit := order.next(self._passed, self._over)) is not None:
             if unit.team is not None:
                 self._gangs_left -= 1
                 self.gangs.attempt(unit.team)
             elif unit.lane is not None and self._try(unit.lane):
                 order.again(unit.lane)
+            if desk.enough():  # asked afterwards: a turn gets on, however long its beginning took
+                break
         if self._over():
             desk.waiting.block_all()
         self.woken = {}

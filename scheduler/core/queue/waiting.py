@@ -224,10 +224,6 @@ class Waiting:
             heappop(firsts)
         return firsts[0][0] if firsts else None
 
-    def all_lanes(self) -> Iterator[Lane]:
-        """Of everybody."""
-        return (lane for lanes in self._lanes.values() for lane in lanes.values())
-
 
 def _stands(submitted_ms: int, _told: int, lane: Lane) -> bool:
     """The first of the lane is still the one that came then."""
