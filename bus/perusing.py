@@ -3,7 +3,8 @@
 In: a stream, a subject pattern of it, where to begin. Out: batches of one, as `Bus.read` yields them, in order and
 without gaps, for ever. Each message costs a round trip, so this is for channels with a message a second at most.
 
-A live copy says only that there is something to fetch; what is read comes from the stream, with its sequence. A copy
+A live copy says only that there is something to fetch; what is read comes from the stream, with its sequence. The
+server hands out the copy before the stream has the message on its disk, so one look after a copy is not enough. A copy
 that was missed is made good at the next reconnect, or after `poll_s`.
 """
 
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 
 from bus.protocol import Batch, Bus, Handler, Received, StreamMismatch
 from bus.runtime.retry import retrying
 
 POLL_S = 60.0
+SETTLE_S = (0.02, 0.1, 0.5, 2.0)
+"""Pauses between looks after a copy whose message is not there yet: a synced write takes as long as the disk takes."""
 PATIENCE_S = 600.0
 """Longest silence of the server; then the caller ends, and whoever supervises it starts it again."""
 LOOK_S = 1.0
@@ -38,19 +41,27 @@ async def peruse(
     async def wake(_: Received) -> None:
         woken.set()
 
-    position = max(1, from_sequence)
+    position, ended = max(1, from_sequence), False
+    looks: Iterator[float] = iter(())
     async with contextlib.AsyncExitStack() as stack:
         await _patiently("subscribe")(_entered, stack, bus, subject, wake)
         while True:
+            if woken.is_set():
+                looks = iter(SETTLE_S)
             woken.clear()
+            generation = bus.generation
             message = await _patiently("fetch")(bus.next, stream, subject, position)
             if message is not None:
-                position = message.sequence + 1
+                position, ended = message.sequence + 1, False
                 yield Batch(messages=(message,), caught_up=False)
                 continue
-            await _same(bus, stream, position)
-            yield Batch(messages=(), caught_up=True)
-            await _woken(bus, woken, poll_s)
+            if not ended:
+                await _same(bus, stream, position)
+                ended = True
+                yield Batch(messages=(), caught_up=True)
+            pause = next(looks, None)
+            await _woken(bus, woken, poll_s if pause is None else pause)
+            ended = (pause is not None or woken.is_set()) and bus.generation == generation
 
 
 async def _entered(stack: contextlib.AsyncExitStack, bus: Bus, subject: str, wake: Handler) -> None:

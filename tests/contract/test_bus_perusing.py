@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,35 @@ async def test_a_live_message_comes_at_once_with_its_sequence(bus: Bus) -> None:
         await bus.store(subject(1), b"now")
         (message,) = (await asyncio.wait_for(coming, 10)).messages
         assert (message.data, message.sequence) == (b"now", 1)
+
+
+class SlowDisk:
+    """A bus whose stream has a message only at the third look after it was sent."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus, self.hidden = bus, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def next(self, *args: Any, **more: Any) -> Received | None:
+        found = await self._bus.next(*args, **more)
+        if found is None or self.hidden == 2:
+            return found
+        self.hidden += 1
+        return None
+
+
+async def test_a_copy_that_comes_before_its_message_is_on_disk_is_looked_for_again(bus: Bus) -> None:
+    """The server hands copies out first: long before the next look of its own, the message is there."""
+    slow = SlowDisk(bus)
+    async with contextlib.aclosing(peruse(slow, FACTS_STREAM, PATTERN, poll_s=3600)) as batches:  # type: ignore[arg-type]
+        assert (await anext(batches)).caught_up
+        coming = asyncio.create_task(anext(batches))
+        await asyncio.sleep(0.05)
+        await bus.store(subject(1), b"late")
+        (message,) = (await asyncio.wait_for(coming, 20)).messages
+        assert (message.data, slow.hidden) == (b"late", 2)
 
 
 async def test_a_copy_that_was_missed_is_made_good(bus: Bus, world: World) -> None:
