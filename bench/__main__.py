@@ -37,6 +37,11 @@ TABLES = {
 def main(names: list[str]) -> int:
     """Run the tables named, or all; a table that cannot run says why and the others go on."""
     console = Console(width=150)
+    if {"-h", "--help"} & set(names):
+        console.print("python -m bench [TABLE ...]: all tables, or the ones that are named\n")
+        for name, what in TABLES.items():
+            console.print(f"  {name:<18}{what}", highlight=False)
+        return 0
     console.print(f"{platform.platform()}, Python {platform.python_version()}", style="dim")
     failed = 0
     for name in names or list(TABLES):

@@ -67,7 +67,7 @@ async def _tables() -> list[Row]:
         await bus.ensure_streams()
         async with (
             bus.respond(subjects.ALLOCATIONS.wildcard, _nothing_runs),
-            _process(server.url, "scheduler", **POLICY) as one,
+            _process(server.url, "scheduler", os.environ, **POLICY) as one,
         ):
             return [*await _failures(bus, server.url), *await _heartbeats(bus, server.url, one)]
 

@@ -12,7 +12,7 @@ import contextlib
 import gc
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import process_time
 
 from nats.protocol.parser import Parser
@@ -35,6 +35,7 @@ from scheduler.batch import Author, Desk
 from scheduler.core.arrays.warm import warm_up
 from scheduler.core.engine import Engine
 from scheduler.core.policies import POLICIES
+from scheduler.core.queue.desk import always
 from scheduler.inbox import FromStream, Input
 from scheduler.projector import Projector
 from scheduler.sampling import Sampler
@@ -129,9 +130,9 @@ class _Timed(Engine):
 
     clock: Clock
 
-    def schedule(self) -> None:
+    def schedule(self, may_go_on: Callable[[], bool] = always) -> None:
         with self.clock("decision"):
-            super().schedule()
+            super().schedule(may_go_on)
 
 
 def _desk(clock: Clock, assumed: LedgerState) -> Desk:
