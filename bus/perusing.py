@@ -22,6 +22,8 @@ SETTLE_S = (0.02, 0.1, 0.5, 2.0)
 """Pauses between looks after a copy whose message is not there yet: a synced write takes as long as the disk takes."""
 PATIENCE_S = 600.0
 """Longest silence of the server; then the caller ends, and whoever supervises it starts it again."""
+TICK_S = 0.001
+"""What is left of a pause below this is no pause: a clock may be too coarse to wait for it."""
 LOOK_S = 1.0
 """Seconds between looks at the connection, which cost nothing."""
 
@@ -78,9 +80,9 @@ async def _woken(bus: Bus, woken: asyncio.Event, poll_s: float) -> None:
     """Until a copy came, the connection is another one, or it is time to look anyway."""
     generation, loop = bus.generation, asyncio.get_running_loop()
     until = loop.time() + poll_s
-    while not woken.is_set() and bus.generation == generation and loop.time() < until:
+    while not woken.is_set() and bus.generation == generation and (left := until - loop.time()) > TICK_S:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(woken.wait(), min(LOOK_S, max(0.0, until - loop.time())))
+            await asyncio.wait_for(woken.wait(), min(LOOK_S, left))
 
 
 def _patiently(what: str) -> retrying:
