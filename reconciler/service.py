@@ -43,7 +43,6 @@ from reconciler.freshness import Freshness
 from reconciler.informer import Informer
 from reconciler.objects import Node, Pod
 from reconciler.placeholders import Kept, PlaceholderDesk, kept
-from reconciler.podspec import PodRules
 from reconciler.protocol import Transport
 from reconciler.publishing import FactsDesk, Gathered, SharesDesk
 from reconciler.queue import WorkQueue
@@ -177,12 +176,7 @@ class Reconciler:
             now=now_s,
             report_of=self.readiness.of,
             standing=self.placeholders.standing,
-            pod_rules=PodRules(
-                run_as_user=settings.pods.run_as_user or None,
-                paths=settings.pods.paths(),
-                bus_login=settings.pods.bus_login,
-                bus_ca=settings.pods.bus_ca,
-            ),
+            pod_rules=settings.pods.rules(),
             keep_ended_s=settings.pods.keep_ended_s,
         )
 

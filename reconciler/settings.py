@@ -10,6 +10,7 @@ from msgspec import Meta
 from bus.runtime.settings import Seconds, ServiceSettings, Settings, Text
 from contracts.isolation import DEFAULT_PATHS, HostPaths
 from reconciler.placeholders.values import Rules
+from reconciler.podspec import PodRules
 
 
 class KubernetesSettings(Settings, frozen=True, kw_only=True):
@@ -52,9 +53,14 @@ class PodSettings(Settings, frozen=True, kw_only=True):
     Its card is free at once, whatever this says. A restart of the reconciler begins the time anew.
     """
 
-    def paths(self) -> HostPaths:
-        """Where pods find what their isolation needs."""
-        return HostPaths(mps=self.mps_path, hami=self.hami_path, gemini=self.gemini_path)
+    def rules(self) -> PodRules:
+        """As the pods are made by."""
+        return PodRules(
+            run_as_user=self.run_as_user or None,
+            paths=HostPaths(mps=self.mps_path, hami=self.hami_path, gemini=self.gemini_path),
+            bus_login=self.bus_login,
+            bus_ca=self.bus_ca,
+        )
 
 
 class PlaceholderSettings(Settings, frozen=True, kw_only=True):

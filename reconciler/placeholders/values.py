@@ -29,22 +29,22 @@ it ended, in whatever way; its card may be anybody's."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What an installation chooses."""
+    """What an installation chooses; the defaults are those of the settings."""
 
-    namespace: str = "gpubus-system"
+    namespace: str
     """Where placeholders live; pods elsewhere are none, whatever their labels say."""
-    image: str = "registry.k8s.io/pause:3.10"
-    priority_class: str = "system-node-critical"
-    runtime_class: str = ""
-    resource: str = "nvidia.com/gpu"
+    image: str
+    priority_class: str
+    runtime_class: str
+    resource: str
     """What the device plugin calls its cards."""
-    release_idle_after_s: float | None = 300.0
+    release_idle_after_s: float | None
     """How long an idle card is kept; None = for ever."""
-    min_idle: int = 0
+    min_idle: int
     """Idle cards that each node keeps."""
-    acquire_after_s: float = 0.5
+    acquire_after_s: float
     """How long a request waits before a card is got for it: the scheduler has found no place meanwhile."""
-    start_timeout_s: float = 60.0
+    start_timeout_s: float
     at_once: int = 16
     """Placeholders of one node that may be starting together."""
     base_s: float = 1.0

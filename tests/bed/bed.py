@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import fcntl
 import os
 import shutil
 import signal
@@ -34,6 +33,7 @@ from typing import Any
 from tests.bed import images, layout
 from tests.servers.binaries import program
 from tests.servers.http import Answer, call
+from tests.servers.ports import try_lock
 from tests.servers.process import Opened
 
 __all__ = ["Bed", "BedError", "trees"]
@@ -240,13 +240,7 @@ def _remove_group(name: str) -> None:
 
 def _lock(folder: Path) -> int | None:
     """Held as long as a bed's maker lives; None: somebody else's lives."""
-    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
+    return try_lock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def _sweep() -> None:

@@ -35,8 +35,9 @@ from reconciler.placeholders.values import (
     Rules,
     Step,
 )
+from reconciler.settings import PlaceholderSettings
 
-RULES = Rules(release_idle_after_s=60.0)
+RULES = PlaceholderSettings(release_idle_after_s=60.0).rules()
 BOOT = "boot-1"
 ONE_CARD = {"requests": {"nvidia.com/gpu": "1"}}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.servers.cluster_line import ClusterWorld, cluster_line, running
+from tests.servers.cluster_line import ClusterWorld, cluster_line, held, running
 from tests.servers.control_plane import ControlPlane
 from tests.servers.natsd import NatsServer
 from tests.servers.process import wait_until
@@ -46,18 +46,7 @@ class Shares:
         self, name: str, holds: Callable[[dict[str, Any]], object], *, timeout_s: float = 40.0
     ) -> dict[str, Any]:
         """The SharePod, once this holds of it."""
-        last: dict[str, Any] = {}
-
-        async def reached() -> object:
-            last.clear()
-            last.update(await self.get(name))
-            return holds(last)
-
-        try:
-            await wait_until(reached, what=name, timeout_s=timeout_s, every_s=0.1)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; last seen: {last.get('status')}") from None
-        return last
+        return await held(lambda: self.get(name), holds, what=name, timeout_s=timeout_s)
 
     async def scale(self, name: str, replicas: int) -> None:
         """As `kubectl scale` does."""

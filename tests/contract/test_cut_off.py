@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -131,11 +131,20 @@ class Slow(InMemoryBus):
                 yield batch
 
 
-async def test_a_refusal_that_no_commit_holds_was_never_said() -> None:
-    """Claim: killed before the commit, a scheduler has refused nothing: the next one goes by the state that it finds.
+def before_the_commit(cut: Cut) -> None:
+    cut.left = 0
 
-    The first decides that the name is taken; when the second reads the message, the name is free.
-    """
+
+def before_anybody_is_told(cut: Cut) -> None:
+    cut.mute = True
+
+
+Next = Callable[[], contextlib.AbstractAsyncContextManager[None]]
+
+
+@contextlib.asynccontextmanager
+async def killed_at_a_refusal(dies: Callable[[Cut], None]) -> AsyncIterator[tuple[Place, Next]]:
+    """A scheduler refuses `job` because there is one, and dies over it; then `job` ends, and the next one decides."""
     server = MemoryServer()
     world = InMemoryBus(server, "world")
     await world.ensure_streams()
@@ -147,13 +156,28 @@ async def test_a_refusal_that_no_commit_holds_was_never_said() -> None:
             first = group.create_task(_until_killed(cut), name="first")
             await here.submits("job", 500)
             uid = (await here.until("job", "placed"))["uid"]
-            cut.left = 0
+            dies(cut)
             await here.submits("job", 300)
             await asyncio.wait_for(cut.killed.wait(), 20)
             first.cancel()
-        await cluster.outcome(uid, "default", "job", "ended")
-        async with deciding(Slow(server, "second")):
-            await here.until("job", "ended")
+
+        @contextlib.asynccontextmanager
+        async def next_one() -> AsyncIterator[None]:
+            await cluster.outcome(uid, "default", "job", "ended")
+            async with deciding(Slow(server, "second")):
+                await here.until("job", "ended")
+                yield
+
+        yield here, next_one
+
+
+async def test_a_refusal_that_no_commit_holds_was_never_said() -> None:
+    """Claim: killed before the commit, a scheduler has refused nothing: the next one goes by the state that it finds.
+
+    The first decides that the name is taken; when the second reads the message, the name is free.
+    """
+    async with killed_at_a_refusal(before_the_commit) as (here, next_one):
+        async with next_one():
             await wait_until(lambda: _placed_twice(here), what="the name is taken again", timeout_s=20.0)
             await here.proved()
 
@@ -169,25 +193,9 @@ async def test_a_refusal_that_a_commit_holds_stands_and_is_told() -> None:
 
     Also when the name is free by then.
     """
-    server = MemoryServer()
-    world = InMemoryBus(server, "world")
-    await world.ensure_streams()
-    async with FakeCluster(world) as cluster:
-        await cluster.node("gpu-1", cards=1)
-        here = Place(world, cluster)
-        cut = Cut(server, "first", 10**9)
-        async with asyncio.TaskGroup() as group:
-            first = group.create_task(_until_killed(cut), name="first")
-            await here.submits("job", 500)
-            uid = (await here.until("job", "placed"))["uid"]
-            cut.mute = True
-            await here.submits("job", 300)
-            await asyncio.wait_for(cut.killed.wait(), 20)
-            first.cancel()
+    async with killed_at_a_refusal(before_anybody_is_told) as (here, next_one):
         assert "refused" not in await here.phases("job")
-        await cluster.outcome(uid, "default", "job", "ended")
-        async with deciding(Slow(server, "second")):
-            await here.until("job", "ended")
+        async with next_one():
             await here.submits("next", 500)
             await here.until("next", "placed")
             await here.proved()

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,6 @@ async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
     async with connect(nats_server.url, name="reconciler") as bus:
         await bus.ensure_streams()
         yield bus
-
-
-@pytest.fixture
-def pod() -> Iterator[RealPod]:
-    pod = RealPod()
-    yield pod
-    pod.remove()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -33,13 +33,6 @@ ROOT = Path(__file__).parents[2]
 NODE, CARD, OTHER = NodeName("gpu-7"), CardUuid("GPU-0"), CardUuid("GPU-1")
 UID, QUIET = RequestUid("e-1-0"), RequestUid("e-2-0")
 SERIES = re.compile(r"^(\w+)\{([^}]*)\} ([0-9.e+]+)$", re.MULTILINE)
-
-
-@pytest.fixture
-def pod() -> Iterator[RealPod]:
-    pod = RealPod()
-    yield pod
-    pod.remove()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
@@ -41,13 +41,6 @@ SOLD_MILLI, TOKENS = 100, 100
 """A tenth of a core, and income for a whole one. Headroom is 10 to 15 percent: asleep it has 150, or 170 if that is
 near; and a process that uses 70 has more, however little of a crowded machine it gets."""
 ASLEEP_US = 17_000
-
-
-@pytest.fixture
-def pod() -> Iterator[RealPod]:
-    pod = RealPod()
-    yield pod
-    pod.remove()
 
 
 @pytest.fixture

@@ -61,21 +61,7 @@ class ClusterWorld:
         self, name: str, holds: Callable[[dict[str, Any]], object], *, timeout_s: float = 40.0
     ) -> dict[str, Any]:
         """The pod, once this holds of it."""
-        last: dict[str, Any] = {}
-
-        async def reached() -> object:
-            last.clear()
-            last.update(await self.get(name))
-            return holds(last)
-
-        await self._wait(reached, f"{name}", last, timeout_s)
-        return last
-
-    async def _wait(self, reached: Callable[[], Awaitable[object]], what: str, last: object, timeout_s: float) -> None:
-        try:
-            await wait_until(reached, what=what, timeout_s=timeout_s, every_s=0.1)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; last seen: {last}") from None
+        return await held(lambda: self.get(name), holds, what=name, timeout_s=timeout_s)
 
     async def requests(self) -> list[dict[str, Any]]:
         """All requests of the namespace that the ledger knows, live ones first."""
@@ -114,6 +100,28 @@ def pod(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> di
     container = {"name": "work", "image": "busybox", "resources": {"requests": requests, **spec.pop("resources", {})}}
     metadata = {"name": name, "annotations": annotations or {}, "labels": {"app": name}}
     return {"metadata": metadata, "spec": {"schedulerName": "gpubus", "containers": [container], **spec}}
+
+
+async def held(
+    get: Callable[[], Awaitable[dict[str, Any]]],
+    holds: Callable[[dict[str, Any]], object],
+    *,
+    what: str,
+    timeout_s: float = 40.0,
+) -> dict[str, Any]:
+    """An object of the API server, once this holds of it; AssertionError with what was seen last."""
+    last: dict[str, Any] = {}
+
+    async def reached() -> object:
+        last.clear()
+        last.update(await get())
+        return holds(last)
+
+    try:
+        await wait_until(reached, what=what, timeout_s=timeout_s, every_s=0.1)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; last seen: {last}") from None
+    return last
 
 
 def running(found: dict[str, Any]) -> bool:

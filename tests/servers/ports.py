@@ -72,7 +72,11 @@ def _ephemeral_low() -> int:
 
 
 def _try_lock(path: Path) -> int | None:
-    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    return try_lock(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+def try_lock(lock: int) -> int | None:
+    """An open file, held for this process alone; None, and closed: another one holds it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

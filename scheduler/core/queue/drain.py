@@ -57,9 +57,9 @@ def due(unit: Iterable[RequestState], now_ms: int) -> bool:
     return any(waited_ms(request, now_ms) >= DRAIN_AFTER_MS for request in unit)
 
 
-def promised_nodes(state: LedgerState) -> dict[str, None]:
-    """Where somebody has told how long it expects to run."""
-    placed = (r for r in state.requests.values() if r.placement is not None and r.request.expected_s is not None)
+def promised_nodes(requests: Iterable[RequestState]) -> dict[str, None]:
+    """Where one of these has told how long it expects to run."""
+    placed = (r for r in requests if r.placement is not None and r.request.expected_s is not None)
     return {r.placement.node: None for r in placed if r.placement is not None}
 
 

@@ -62,7 +62,7 @@ class First:
         desk = self.desk
         due = drain.due(first, desk.state.clock_ms)
         key, moment = same_again(first), self._moment()
-        nodes = None if due else {r.placement.node: None for r in desk.promised.values() if r.placement is not None}
+        nodes = None if due else drain.promised_nodes(desk.promised.values())
         if nodes == {} or (due and self._in_vain.get(key) == moment):
             return
         records = drain.keep(desk.search, first, nodes)

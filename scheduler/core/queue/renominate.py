@@ -69,7 +69,7 @@ class Renominations:
         unit = [self.state.requests[uid] for uid in sorted((record.uid for record in logged), key=acceptance)]
         if logged[0].why == "drains":
             any_place = drain.due(unit, self.state.clock_ms)
-            found = drain.keep(search, unit, None if any_place else drain.promised_nodes(self.state))
+            found = drain.keep(search, unit, None if any_place else drain.promised_nodes(self.state.requests.values()))
         else:
             asking = any(record.why == "preempts" for record in logged)
             found = search.nominate(unit, self.state.nodes, asking=asking)

@@ -12,7 +12,7 @@ from reconciler.objects import Container, Pod
 from reconciler.placeholders.look import NO_CARD, devices, is_placeholder, look
 from reconciler.placeholders.render import deletion, manifest, patch, pod_name
 from reconciler.placeholders.survey import kept, survey
-from reconciler.placeholders.values import RELEASING, Rules, mode_of
+from reconciler.placeholders.values import RELEASING, mode_of
 from tests.builders.placeholders import BOOT, RULES, pod, proven
 from tests.builders.pods import kube_node, stranger
 
@@ -134,7 +134,7 @@ def test_the_pod_that_is_made_survives_what_kubelets_and_autoscalers_do() -> Non
 
     The name follows from the node and the slot, so that two makers make one.
     """
-    made = manifest("gpu-1", 3, Rules(runtime_class="nvidia")).decode()
+    made = manifest("gpu-1", 3, replace(RULES, runtime_class="nvidia")).decode()
 
     assert '"tolerations":[{"operator":"Exists"}]' in made
     assert '"priorityClassName":"system-node-critical"' in made

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from reconciler.placeholders.memory import CRITICAL_HINT, NOTHING
 from reconciler.placeholders.plan import SEARCH_AGAIN_S, plan
-from reconciler.placeholders.values import Acquire, End, Keep, NodeSeen, Prove, Release, Rules
+from reconciler.placeholders.values import Acquire, End, Keep, NodeSeen, Prove, Release
 from tests.builders.placeholders import NO_ROOM, RULES, SharedNode, held, starting
 
 
@@ -327,13 +327,13 @@ def test_nothing_is_made_where_something_stands_against_it() -> None:
     """A node that is not ready, a label that nobody understands, a full kubelet."""
     seen = NodeSeen(name="n1", against="the node is not ready", devices=4, free=4)
 
-    assert plan(seen, 3, NOTHING, Rules(), 0.0).steps == ()
+    assert plan(seen, 3, NOTHING, RULES, 0.0).steps == ()
 
 
 def test_a_placeholder_that_ended_is_cleared_away_whatever_it_was() -> None:
     """Its object would keep its name for ever; its slot is used again only when it is gone."""
     seen = NodeSeen(name="n1", devices=2, free=2, placeholders=(held("", 0, state="lost", why="Evicted"),))
 
-    first, *more = plan(seen, 1, NOTHING, Rules(base_s=0.0), 0.0).steps
+    first, *more = plan(seen, 1, NOTHING, replace(RULES, base_s=0.0), 0.0).steps
     assert isinstance(first, End)
     assert more == [Acquire(slot=1)]
